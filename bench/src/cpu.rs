@@ -1,0 +1,45 @@
+//! Which CPU a thread may run on, and how much CPU time a process has used.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Every target server runs here, helper threads and children included.
+pub(crate) const SERVER_CPU: usize = 0;
+/// The harness and its clients run here.
+pub(crate) const LOAD_CPU: usize = 1;
+
+/// Pins the calling thread. Threads and processes that it starts later inherit the pin.
+pub(crate) fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on cpu {cpu}"))
+}
+
+/// CPU time of a whole process in seconds: user and system, ended threads included, children not.
+///
+/// It is what utime and stime of `/proc/PID/stat` add up to, in nanoseconds instead of ticks of 10 ms.
+/// It still answers for a process that has exited and is not yet reaped.
+#[expect(unsafe_code, reason = "the clock of another process has no safe wrapper")]
+pub(crate) fn used_s(pid: Pid) -> Result<f64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is a live local that the call fills; the caller is this function alone.
+    let error = unsafe { libc::clock_getcpuclockid(pid.as_raw_nonzero().get(), &raw mut clock) };
+    if error != 0 {
+        bail!("process {pid:?} has no cpu clock: {}", std::io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `clock` came from clock_getcpuclockid just above and `time` is a live local.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(std::io::Error::last_os_error()).context("cannot read a process's cpu clock");
+    }
+    Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
+/// Time that the host took from all our CPUs since boot, in milliseconds (`steal` of `/proc/stat`).
+pub(crate) fn stolen_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<f64>().ok());
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    ticks.unwrap_or(0.0) * 1000.0 / per_second
+}

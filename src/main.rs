@@ -1,0 +1,3 @@
+//! The `ringd` binary.
+
+fn main() {}

@@ -1,0 +1,64 @@
+//! Large buffers that are lent, used and given back, so that a transfer does not touch fresh memory each time.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+/// Bytes a leased buffer has room for: the size at which one more byte per call stops to pay.
+pub const LEASE: usize = 256 * 1024;
+
+/// Buffers kept for later; the rest of those given back is freed.
+const KEPT: usize = 4;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer with room for [`LEASE`] bytes, given back when dropped.
+pub struct Lease(Vec<u8>);
+
+/// Lends a buffer.
+pub fn lease() -> Lease {
+    let spare = SPARE.with_borrow_mut(Vec::pop);
+    Lease(spare.unwrap_or_else(|| Vec::with_capacity(LEASE)))
+}
+
+impl Lease {
+    /// Takes the bytes out to lend them to the ring; put them back with [`Lease::restore`].
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Puts bytes back that were taken out.
+    pub fn restore(&mut self, bytes: Vec<u8>) {
+        self.0 = bytes;
+    }
+}
+
+impl Deref for Lease {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.0);
+        if bytes.capacity() != LEASE {
+            return;
+        }
+        bytes.clear();
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < KEPT {
+                spare.push(bytes);
+            }
+        });
+    }
+}

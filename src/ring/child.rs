@@ -1,0 +1,319 @@
+//! Child processes: a vfork-style start that does not copy our page tables, and the one place that reaps.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::notify::Once;
+
+/// What to start.
+pub struct Image<'a> {
+    /// Paths to try in order, absolute or relative to `cwd`.
+    pub candidates: Vec<CString>,
+    /// The argument vector, with the program's name first.
+    pub argv: Vec<CString>,
+    /// The whole environment, as `KEY=value`.
+    pub envp: Vec<CString>,
+    /// The working directory; `None` keeps ours.
+    pub cwd: Option<CString>,
+    /// Group to run under.
+    pub gid: Option<u32>,
+    /// User to run under.
+    pub uid: Option<u32>,
+    /// Supplementary groups to set; `None` keeps ours.
+    pub groups: Option<Vec<u32>>,
+    /// The OOM score adjustment to write, if it must be put back.
+    pub oom_score: Option<i32>,
+    /// Timer slack in nanoseconds, inherited by every descendant: the mark by which orphans are told apart.
+    pub timer_slack: Option<u64>,
+    /// Descriptors that become 0, 1 and 2; every other is closed.
+    pub stdio: [BorrowedFd<'a>; 3],
+}
+
+/// How a child ended, with what the kernel counted for it and the descendants it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The exit status, when it exited.
+    pub code: Option<i32>,
+    /// The signal that ended it, when one did.
+    pub signal: Option<i32>,
+    /// Processor time in user mode.
+    pub user: Duration,
+    /// Processor time in the kernel.
+    pub system: Duration,
+    /// Peak resident memory in bytes.
+    pub peak: u64,
+}
+
+/// A started child, leader of a process group of its own.
+pub struct Child {
+    /// Process id, which is also its group's id.
+    pub pid: i32,
+    exit: Rc<Once<Exit>>,
+}
+
+impl Child {
+    /// Starts `image` as the leader of a new process group.
+    ///
+    /// The thread waits until the child runs the new program or has failed (some 60 µs).
+    ///
+    /// # Errors
+    /// What the failing call said: chdir, the credentials or exec (ENOENT when no candidate exists).
+    pub fn start(image: &Image<'_>) -> io::Result<Self> {
+        let pid = vfork(image)?;
+        let exit = Rc::new(Once::default());
+        CHILDREN.with_borrow_mut(|children| children.insert(pid, Rc::clone(&exit)));
+        Ok(Self { pid, exit })
+    }
+
+    /// Waits for the end; the child is reaped by then.
+    pub async fn exited(&self) -> Exit {
+        self.exit.wait().await
+    }
+
+    /// How it ended, if it has.
+    pub fn exit(&self) -> Option<Exit> {
+        self.exit.peek()
+    }
+}
+
+thread_local! {
+    static CHILDREN: RefCell<HashMap<i32, Rc<Once<Exit>>>> = RefCell::default();
+    static STACK: Cell<*mut libc::c_void> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Reaps everything that has ended: our children get their [`Exit`], orphans are just buried.
+pub fn reap() {
+    while let Some((pid, exit)) = wait_any() {
+        let child = CHILDREN.with_borrow_mut(|children| children.remove(&pid));
+        if let Some(child) = child {
+            child.set(exit);
+        }
+    }
+}
+
+/// True while `pid` is a child that we started and have not reaped.
+pub fn is_leader(pid: i32) -> bool {
+    CHILDREN.with_borrow(|children| children.contains_key(&pid))
+}
+
+#[expect(unsafe_code, reason = "wait4 is the one call that also tells the usage")]
+fn wait_any() -> Option<(i32, Exit)> {
+    let mut status = 0;
+    // SAFETY: a zeroed rusage is valid; both pointers are to locals that outlive the call.
+    let (pid, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let pid = libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage);
+        (pid, usage)
+    };
+    if pid <= 0 {
+        return None;
+    }
+    let exit = Exit {
+        code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        user: span(usage.ru_utime),
+        system: span(usage.ru_stime),
+        peak: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+    };
+    Some((pid, exit))
+}
+
+fn span(time: libc::timeval) -> Duration {
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
+}
+
+/// Everything the child touches, laid out before it exists: it must not allocate.
+struct Plan {
+    candidates: Vec<*const libc::c_char>,
+    argv: Vec<*const libc::c_char>,
+    envp: Vec<*const libc::c_char>,
+    cwd: *const libc::c_char,
+    gid: Option<u32>,
+    uid: Option<u32>,
+    groups: Option<Vec<u32>>,
+    oom_score: Option<CString>,
+    timer_slack: Option<u64>,
+    stdio: [RawFd; 3],
+    error: i32,
+}
+
+impl Plan {
+    fn of(image: &Image<'_>) -> Self {
+        let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+            let ends = std::iter::once(ptr::null());
+            list.iter().map(|text| text.as_ptr()).chain(ends).collect()
+        };
+        Self {
+            candidates: pointers(&image.candidates),
+            argv: pointers(&image.argv),
+            envp: pointers(&image.envp),
+            cwd: image.cwd.as_ref().map_or(ptr::null(), |cwd| cwd.as_ptr()),
+            gid: image.gid,
+            uid: image.uid,
+            groups: image.groups.clone(),
+            oom_score: image
+                .oom_score
+                .and_then(|score| CString::new(score.to_string()).ok()),
+            timer_slack: image.timer_slack,
+            stdio: image.stdio.each_ref().map(AsRawFd::as_raw_fd),
+            error: 0,
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "a child that shares our memory until exec has no safe wrapper")]
+fn vfork(image: &Image<'_>) -> io::Result<i32> {
+    let mut plan = Plan::of(image);
+    let stack = stack()?;
+    // SAFETY:
+    // - CLONE_VFORK stops this thread until the child has exec'd or exited, so `plan` and the stack outlive its use
+    //   and nobody else uses the stack meanwhile (it belongs to this thread).
+    // - All signals are blocked around the call, so no handler runs in the child on our memory.
+    // - `run_child` allocates nothing, takes no lock, and ends in exec or _exit.
+    let pid = unsafe {
+        let mut every = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&raw mut every);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before);
+        let pid = libc::clone(
+            run_child,
+            stack.add(STACK_BYTES),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw mut plan).cast(),
+        );
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        if pid < 0 {
+            return Err(error);
+        }
+        pid
+    };
+    if plan.error == 0 {
+        return Ok(pid);
+    }
+    // SAFETY: the child has exited; waiting for it touches no memory of ours.
+    unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+    Err(io::Error::from_raw_os_error(plan.error))
+}
+
+/// Runs in the child, on our memory: system calls only.
+#[expect(unsafe_code, reason = "raw system calls between vfork and exec")]
+extern "C" fn run_child(argument: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `argument` is the plan of the parent, which is stopped until we are gone; every pointer in it is to a
+    // NUL-terminated string or a NULL-terminated array owned by the parent's frame.
+    unsafe {
+        let plan = &mut *argument.cast::<Plan>();
+        plan.error = prepare(plan).err().unwrap_or_else(|| exec(plan));
+        libc::_exit(127)
+    }
+}
+
+/// Sets the child up; the errors are errno values.
+///
+/// # Safety
+/// To be called in a vfork child only, with a plan as [`run_child`] gets it.
+#[expect(unsafe_code, reason = "raw system calls between vfork and exec")]
+unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
+    // SAFETY: plain system calls on values; the pointers are those of the plan. The credentials are set by the raw
+    // calls because the library's would also change the threads of the parent, whose memory we share.
+    unsafe {
+        check(libc::setpgid(0, 0).into())?;
+        // Numbers below 3 are taken in the daemon, so no source is overwritten before it is copied.
+        for (target, source) in (0..).zip(plan.stdio) {
+            check(libc::dup2(source, target).into())?;
+        }
+        if let Some(score) = &plan.oom_score {
+            let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+            libc::write(fd, score.as_ptr().cast(), score.count_bytes());
+            libc::close(fd);
+        }
+        if let Some(slack) = plan.timer_slack {
+            libc::prctl(libc::PR_SET_TIMERSLACK, slack);
+        }
+        if !plan.cwd.is_null() {
+            check(libc::chdir(plan.cwd).into())?;
+        }
+        if let Some(groups) = &plan.groups {
+            check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+        }
+        if let Some(gid) = plan.gid {
+            check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        }
+        if let Some(uid) = plan.uid {
+            check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
+        }
+        // Older kernels lack the flag; every descriptor of ours is close-on-exec anyway.
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// Tries each candidate; answers the errno that execvp would.
+///
+/// # Safety
+/// As [`prepare`].
+#[expect(unsafe_code, reason = "raw system calls between vfork and exec")]
+unsafe fn exec(plan: &Plan) -> i32 {
+    let mut denied = false;
+    for candidate in &plan.candidates {
+        if candidate.is_null() {
+            break;
+        }
+        // SAFETY: the arrays end in NULL and the strings in NUL.
+        unsafe { libc::execve(*candidate, plan.argv.as_ptr(), plan.envp.as_ptr()) };
+        match errno() {
+            libc::EACCES => denied = true,
+            libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+            other => return other,
+        }
+    }
+    if denied { libc::EACCES } else { libc::ENOENT }
+}
+
+fn check(result: libc::c_long) -> Result<(), i32> {
+    if result < 0 { Err(errno()) } else { Ok(()) }
+}
+
+#[expect(unsafe_code, reason = "errno is read in the vfork child, without the standard library")]
+fn errno() -> i32 {
+    // SAFETY: the location is this thread's own errno.
+    unsafe { *libc::__errno_location() }
+}
+
+/// The stack that children use until exec; one per thread, made at the first start.
+#[expect(unsafe_code, reason = "a stack for clone must be mapped by hand")]
+fn stack() -> io::Result<*mut libc::c_void> {
+    if !STACK.get().is_null() {
+        return Ok(STACK.get());
+    }
+    // SAFETY: a fresh anonymous mapping, never unmapped, of which only this thread knows the address.
+    let mapped = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            STACK_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+            -1,
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    STACK.set(mapped);
+    Ok(mapped)
+}
+
+const STACK_BYTES: usize = 64 * 1024;
+const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;

@@ -1,0 +1,169 @@
+//! Regular files without stalling the thread: through the ring, or on the blocking pool where there is no ring.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::FileExt;
+
+use rustix::io::ReadWriteFlags;
+
+use super::{buffers, driver, pool};
+use crate::error::{Kind, Result};
+
+/// Writes all of `bytes` at `offset`, and gives the buffer back.
+///
+/// # Errors
+/// `DiskFull` for ENOSPC and EDQUOT, else `Internal`; the sentence is the caller's to improve.
+pub async fn write_at(file: &File, bytes: Vec<u8>, offset: u64) -> (Result<()>, Vec<u8>) {
+    if !driver::has_uring() {
+        return write_on_pool(file, bytes, offset).await;
+    }
+    let lent = match file.try_clone().and_then(monoio::fs::File::from_std) {
+        Ok(lent) => lent,
+        Err(error) => return (Err(failed(error)), bytes),
+    };
+    write_on_ring(&lent, bytes, offset).await
+}
+
+/// A file handed to the ring for many writes: it is registered once.
+pub struct Writer {
+    file: File,
+    lent: Option<monoio::fs::File>,
+    /// Where the next byte goes.
+    pub offset: u64,
+}
+
+impl Writer {
+    /// A writer from the start of `file`.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(file: &File) -> io::Result<Self> {
+        let lent = match driver::has_uring() {
+            true => Some(monoio::fs::File::from_std(file.try_clone()?)?),
+            false => None,
+        };
+        Ok(Self {
+            file: file.try_clone()?,
+            lent,
+            offset: 0,
+        })
+    }
+
+    /// Appends all of `bytes`, and gives the buffer back, empty.
+    ///
+    /// # Errors
+    /// As [`write_at`]; the offset then stays where it was.
+    pub async fn append(&mut self, bytes: Vec<u8>) -> (Result<()>, Vec<u8>) {
+        let length = bytes.len() as u64;
+        let (outcome, mut bytes) = match &self.lent {
+            Some(lent) => write_on_ring(lent, bytes, self.offset).await,
+            None => write_on_pool(&self.file, bytes, self.offset).await,
+        };
+        if outcome.is_ok() {
+            self.offset += length;
+        }
+        bytes.clear();
+        (outcome, bytes)
+    }
+}
+
+/// Reads from `offset` into the spare capacity of `into`; 0 at the end of the file.
+///
+/// # Errors
+/// What the kernel says.
+pub async fn read_at(file: &File, mut into: Vec<u8>, offset: u64) -> (io::Result<usize>, Vec<u8>) {
+    if let Some(count) = try_read_at(file, &mut into, offset) {
+        return (Ok(count), into);
+    }
+    let file = match file.try_clone() {
+        Ok(file) => file,
+        Err(error) => return (Err(error), into),
+    };
+    // A job that panics drops the buffer; its loss is an error, not a hang.
+    let outcome = pool::run(move || {
+        let before = into.len();
+        let outcome = rustix::io::pread(&file, rustix::buffer::spare_capacity(&mut into), offset);
+        (outcome.map(|_| into.len() - before), into)
+    })
+    .await;
+    match outcome {
+        Ok((outcome, into)) => (outcome.map_err(io::Error::from), into),
+        Err(error) => (Err(io::Error::other(error)), Vec::new()),
+    }
+}
+
+/// Reads what the page cache holds, without waiting; `None` when the disk would have to be asked.
+pub fn try_read_at(file: &File, into: &mut Vec<u8>, offset: u64) -> Option<usize> {
+    let before = into.len();
+    let room = into.capacity() - before;
+    into.resize(before + room, 0);
+    let mut slices = [IoSliceMut::new(&mut into[before..])];
+    let outcome = rustix::io::preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT);
+    let count = outcome.as_ref().copied().unwrap_or(0);
+    into.truncate(before + count);
+    outcome.ok()
+}
+
+/// True when the first and the last byte of the span are in the page cache.
+pub(super) fn is_cached(file: &File, offset: u64, length: u64) -> bool {
+    let mut byte = [0u8];
+    let mut cached = |at| {
+        let mut slices = [IoSliceMut::new(&mut byte)];
+        // A file system that knows no NOWAIT answers EOPNOTSUPP: then there is no telling, and sendfile just runs.
+        !matches!(
+            rustix::io::preadv2(file, &mut slices, at, ReadWriteFlags::NOWAIT),
+            Err(rustix::io::Errno::AGAIN)
+        )
+    };
+    cached(offset) && (length < 2 || cached(offset + length - 1))
+}
+
+/// Brings a span into the page cache, off the thread; a failure shows when the span is read.
+pub(super) async fn warm(file: &File, offset: u64, length: u64) {
+    let Ok(file) = file.try_clone() else { return };
+    let want = usize::try_from(length).unwrap_or(buffers::LEASE);
+    if !driver::has_uring() {
+        let _ = pool::run(move || {
+            let mut scratch = vec![0; want];
+            file.read_at(&mut scratch, offset)
+        })
+        .await;
+        return;
+    }
+    let Ok(lent) = monoio::fs::File::from_std(file) else {
+        return;
+    };
+    let mut scratch = buffers::lease();
+    let (_, bytes) = lent.read_at(scratch.take(), offset).await;
+    scratch.restore(bytes);
+}
+
+async fn write_on_ring(
+    lent: &monoio::fs::File,
+    bytes: Vec<u8>,
+    offset: u64,
+) -> (Result<()>, Vec<u8>) {
+    let (outcome, bytes) = lent.write_all_at(bytes, offset).await;
+    (outcome.map_err(failed), bytes)
+}
+
+async fn write_on_pool(file: &File, bytes: Vec<u8>, offset: u64) -> (Result<()>, Vec<u8>) {
+    let file = match file.try_clone() {
+        Ok(file) => file,
+        Err(error) => return (Err(failed(error)), bytes),
+    };
+    match pool::run(move || (file.write_all_at(&bytes, offset), bytes)).await {
+        Ok((outcome, bytes)) => (outcome.map_err(failed), bytes),
+        Err(error) => (Err(error), Vec::new()),
+    }
+}
+
+fn failed(error: io::Error) -> crate::error::Error {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            Kind::DiskFull.told("no space is left on the target filesystem")
+        }
+        _ => Kind::Internal.told("cannot write file"),
+    }
+    .because(error)
+}

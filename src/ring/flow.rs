@@ -1,0 +1,59 @@
+//! Bytes in motion, seen without knowing the door: what comes in piece by piece, what goes out piece by piece.
+
+use std::fs::File;
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::error::Result;
+
+/// A step of a flow that borrows the flow until it is done.
+pub type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
+
+/// Bytes that arrive: a request body, or a test's vector.
+pub trait Inflow {
+    /// Bytes that are still to come, when the sender has said how many.
+    fn remaining(&self) -> Option<u64>;
+
+    /// Appends what is there to `into`, within its spare capacity; 0 means the end.
+    ///
+    /// # Errors
+    /// `ClientGone` or `ClientStalled` when the sender fails, `Malformed` for broken framing, `TooLarge` past the limit.
+    fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize>;
+}
+
+/// Where bytes go: a response body.
+pub trait Outflow {
+    /// Sends `bytes`; they may be held back until the next call or the end.
+    fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Step<'a, ()>;
+
+    /// Sends exactly `length` bytes of `file` from `offset`, without a copy through user space where that pays.
+    ///
+    /// # Errors
+    /// `ClientGone`, `ClientStalled`; `Internal` when the file ends early or cannot be read.
+    fn send_file<'a>(&'a mut self, file: &'a File, offset: u64, length: u64) -> Step<'a, ()>;
+}
+
+/// An inflow of bytes that are all here: for tests, and for doors that have read everything.
+pub struct Ready(std::vec::IntoIter<u8>);
+
+impl Ready {
+    /// An inflow that yields `bytes` and ends.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes.into_iter())
+    }
+}
+
+impl Inflow for Ready {
+    fn remaining(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+
+    fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize> {
+        Box::pin(async move {
+            let room = into.capacity() - into.len();
+            let before = into.len();
+            into.extend(self.0.by_ref().take(room));
+            Ok(into.len() - before)
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! The panic guard: a task or a request that panics ends alone.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A future whose panic becomes `Err(message)`.
+pub struct Guarded<F>(Pin<Box<F>>);
+
+/// Guards `future`.
+pub fn guarded<F: Future>(future: F) -> Guarded<F> {
+    Guarded(Box::pin(future))
+}
+
+impl<F: Future> Future for Guarded<F> {
+    type Output = Result<F::Output, String>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // After a panic the future is dropped, never polled again, so no broken state is seen.
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(payload) => Poll::Ready(Err(message(payload.as_ref()))),
+        }
+    }
+}
+
+/// Runs `future` as a task of its own; a panic in it is logged under `name` and ends only this task.
+pub fn spawn<F: Future<Output = ()> + 'static>(name: &'static str, future: F) {
+    monoio::spawn(async move {
+        if let Err(panic) = guarded(future).await {
+            tracing::error!(task = name, panic, "a task panicked");
+        }
+    });
+}
+
+/// The text of a panic payload.
+pub(super) fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        return (*text).to_owned();
+    }
+    match payload.downcast_ref::<String>() {
+        Some(text) => text.clone(),
+        None => "a panic without a message".into(),
+    }
+}

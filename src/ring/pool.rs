@@ -1,0 +1,212 @@
+//! The blocking pool: at most four helper threads for work that may block, started on demand, ended when idle.
+//!
+//! A job owns everything it needs and holds no state of ours. Its result comes back through an eventfd that the
+//! driver watches, since wakers of this runtime must not leave their thread. A job whose caller is gone still runs
+//! to its end; its result is dropped.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::notify::Once;
+use super::{Fd, guard, spawn};
+use crate::error::{Kind, Result};
+
+/// Threads at most.
+const THREADS: usize = 4;
+/// Jobs that may wait for a thread.
+const WAITING: usize = 4096;
+/// How long a thread waits for the next job before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// Stack of a helper thread, in bytes.
+const STACK: usize = 512 * 1024;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    done: Vec<u64>,
+    threads: usize,
+    idle: usize,
+}
+
+struct Pool {
+    shared: Arc<Shared>,
+    waiting: RefCell<HashMap<u64, Rc<Once<()>>>>,
+    last: RefCell<u64>,
+}
+
+thread_local! {
+    static POOL: RefCell<Option<Rc<Pool>>> = const { RefCell::new(None) };
+}
+
+/// Runs `job` on a helper thread and waits for its result.
+///
+/// # Errors
+/// `Busy` when too many jobs wait, `Internal` when the job panics or no thread can be had.
+pub async fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let pool = pool()?;
+    let slot = Arc::new(Mutex::new(None));
+    let filled = Arc::clone(&slot);
+    let id = pool.enqueue(move |id, shared| {
+        let outcome = catch_unwind(AssertUnwindSafe(job));
+        *held(&filled) = Some(outcome);
+        drop(filled);
+        held(&shared.state).done.push(id);
+        // The counter cannot overflow: the reader takes all of it at once.
+        let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
+    })?;
+    let done = Rc::new(Once::default());
+    pool.waiting.borrow_mut().insert(id, Rc::clone(&done));
+    let forget = Forget { pool: &pool, id };
+    done.wait().await;
+    drop(forget);
+    let outcome = held(&slot).take();
+    match outcome {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(payload)) => {
+            let panic = guard::message(payload.as_ref());
+            tracing::error!(panic, "a blocking job panicked");
+            Err(Kind::Internal.told("internal error"))
+        }
+        None => Err(Kind::Internal.told("internal error")),
+    }
+}
+
+/// Jobs that wait for a thread right now.
+pub fn queued() -> usize {
+    POOL.with_borrow(|pool| {
+        pool.as_ref()
+            .map_or(0, |pool| held(&pool.shared.state).jobs.len())
+    })
+}
+
+struct Forget<'a> {
+    pool: &'a Pool,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.pool.waiting.borrow_mut().remove(&self.id);
+    }
+}
+
+impl Pool {
+    fn enqueue(&self, job: impl FnOnce(u64, &Shared) + Send + 'static) -> Result<u64> {
+        let id = {
+            let mut last = self.last.borrow_mut();
+            *last += 1;
+            *last
+        };
+        let shared = Arc::clone(&self.shared);
+        let mut state = held(&self.shared.state);
+        if state.jobs.len() >= WAITING {
+            return Err(Kind::Busy.told("too many blocking operations are waiting"));
+        }
+        state.jobs.push_back(Box::new(move || job(id, &shared)));
+        if state.idle >= state.jobs.len() || state.threads >= THREADS {
+            drop(state);
+            self.shared.work.notify_one();
+            return Ok(id);
+        }
+        state.threads += 1;
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        let started = std::thread::Builder::new()
+            .name("ringd-helper".into())
+            .stack_size(STACK)
+            .spawn(move || help(&shared));
+        if let Err(error) = started {
+            let mut state = held(&self.shared.state);
+            state.threads -= 1;
+            if state.threads == 0 {
+                state.jobs.pop_back();
+                return Err(Kind::Internal
+                    .told("no helper thread could be started")
+                    .because(error));
+            }
+        }
+        Ok(id)
+    }
+
+    /// Hands results to those who wait, each time the bell rings.
+    async fn answer(self: Rc<Self>, bell: Fd) {
+        let mut count = [0u8; 8];
+        while bell.readable().await.is_ok() {
+            let _ = rustix::io::read(&bell, &mut count);
+            let done = std::mem::take(&mut held(&self.shared.state).done);
+            for id in done {
+                let waiter = self.waiting.borrow_mut().remove(&id);
+                if let Some(waiter) = waiter {
+                    waiter.set(());
+                }
+            }
+        }
+    }
+}
+
+fn help(shared: &Shared) {
+    let mut state = held(&shared.state);
+    loop {
+        if let Some(job) = state.jobs.pop_front() {
+            drop(state);
+            job();
+            state = held(&shared.state);
+            continue;
+        }
+        state.idle += 1;
+        let (woken, timeout) = shared
+            .work
+            .wait_timeout(state, IDLE)
+            .unwrap_or_else(PoisonError::into_inner);
+        state = woken;
+        state.idle -= 1;
+        if timeout.timed_out() && state.jobs.is_empty() {
+            state.threads -= 1;
+            return;
+        }
+    }
+}
+
+fn pool() -> Result<Rc<Pool>> {
+    if let Some(pool) = POOL.with_borrow(Clone::clone) {
+        return Ok(pool);
+    }
+    let failed = |error| {
+        Kind::Internal
+            .told("the blocking pool could not be set up")
+            .because(error)
+    };
+    let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+    let bell = rustix::event::eventfd(0, flags).map_err(|error| failed(error.into()))?;
+    let heard = bell.try_clone().and_then(Fd::new).map_err(failed)?;
+    let pool = Rc::new(Pool {
+        shared: Arc::new(Shared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            bell,
+        }),
+        waiting: RefCell::default(),
+        last: RefCell::new(0),
+    });
+    spawn("pool", Rc::clone(&pool).answer(heard));
+    POOL.set(Some(Rc::clone(&pool)));
+    Ok(pool)
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic inside a job is caught before the lock is taken again, so the state is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

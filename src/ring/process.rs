@@ -1,0 +1,37 @@
+//! What the daemon sets for its own process: subreaper, OOM score, standard descriptors, SIGPIPE.
+
+use std::fs;
+
+/// Makes this process the reaper of orphaned descendants, so that they can be found and leave no zombie.
+pub fn become_subreaper() {
+    let me = rustix::process::getpid();
+    if let Err(error) = rustix::process::set_child_subreaper(Some(me)) {
+        tracing::warn!(%error, "orphans of execs will go to the init process");
+    }
+}
+
+/// The OOM score adjustment that children get back: what this process had at start.
+pub fn protect_from_oom() -> Option<i32> {
+    let before = fs::read_to_string(OOM_SCORE).ok()?.trim().parse().ok()?;
+    match fs::write(OOM_SCORE, PROTECTED) {
+        Ok(()) => Some(before),
+        Err(error) => {
+            tracing::debug!(%error, "the OOM score stays as it is");
+            None
+        }
+    }
+}
+
+/// Opens `/dev/null` for each of the descriptors 0 to 2 that is closed, so that no file of ours lands there.
+pub fn fill_standard_descriptors() {
+    while let Ok(file) = fs::File::options().read(true).write(true).open("/dev/null") {
+        use std::os::fd::{AsRawFd, IntoRawFd};
+        if file.as_raw_fd() > 2 {
+            break;
+        }
+        let _ = file.into_raw_fd();
+    }
+}
+
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+const PROTECTED: &str = "-1000";

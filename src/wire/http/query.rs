@@ -1,0 +1,134 @@
+//! The query of a request target, form-urlencoded: `+` is a space, `%xx` a byte, invalid UTF-8 becomes U+FFFD.
+
+use crate::error::{Kind, Result};
+
+/// The pairs of a query, in order, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Query {
+    /// Decodes what stands behind the `?`.
+    pub fn parse(text: &[u8]) -> Self {
+        let pairs = text
+            .split(|byte| *byte == b'&')
+            .filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| {
+                    let mut halves = pair.splitn(2, |byte| *byte == b'=');
+                    let key = halves.next().unwrap_or_default();
+                    let value = halves.next().unwrap_or_default();
+                    (unescape(key, true), unescape(value, true))
+                })
+                .collect(),
+        )
+    }
+
+    /// The text of `key`; `None` when it is absent.
+    ///
+    /// # Errors
+    /// `Malformed` when the key occurs more than once.
+    pub fn one(&self, key: &str) -> Result<Option<String>> {
+        let mut values = self.all(key);
+        let first = values.next();
+        if values.next().is_some() {
+            return Err(Kind::Malformed.told(format!("{key} is given more than once")));
+        }
+        Ok(first)
+    }
+
+    /// The raw bytes of `key`, under the same rule (a path need not be UTF-8).
+    ///
+    /// # Errors
+    /// As [`Query::one`].
+    pub fn bytes(&self, key: &str) -> Result<Option<&[u8]>> {
+        let mut values = self.0.iter().filter(|(name, _)| name == key.as_bytes());
+        let first = values.next();
+        if values.next().is_some() {
+            return Err(Kind::Malformed.told(format!("{key} is given more than once")));
+        }
+        Ok(first.map(|(_, value)| value.as_slice()))
+    }
+
+    /// Every value of `key`, in order.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = String> + 'a {
+        self.0
+            .iter()
+            .filter(move |(name, _)| name == key.as_bytes())
+            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    }
+}
+
+/// Decodes `%xx`, and `+` as a space when `plus` says so; a broken escape stands for itself.
+pub fn unescape(text: &[u8], plus: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        let escaped = match (byte, tail) {
+            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        match (byte, escaped) {
+            (_, Some((high, low))) => {
+                out.push(high << 4 | low);
+                rest = &tail[2..];
+            }
+            (b'+', None) if plus => out.push(b' '),
+            _ => out.push(byte),
+        }
+    }
+    out
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(query: &str, key: &str, expected: Option<&str>) {
+        let found = Query::parse(query.as_bytes()).one(key);
+        assert_eq!(found.ok().flatten().as_deref(), expected, "{query}");
+    }
+
+    #[test]
+    fn plus_and_percent_are_decoded() {
+        check("path=a+b%2Fc", "path", Some("a b/c"));
+    }
+
+    #[test]
+    fn a_broken_escape_stands_for_itself() {
+        check("path=%zz%4", "path", Some("%zz%4"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_ignored() {
+        check("x=1&path=p&y", "path", Some("p"));
+    }
+
+    #[test]
+    fn an_empty_value_is_present() {
+        check("path=", "path", Some(""));
+        check("path", "path", Some(""));
+        check("", "path", None);
+    }
+
+    #[test]
+    fn invalid_utf8_is_replaced() {
+        check("path=%ff", "path", Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn a_duplicate_is_an_error() {
+        assert!(Query::parse(b"path=a&path=a").one("path").is_err());
+        assert!(Query::parse(b"path=a&path=a").bytes("path").is_err());
+    }
+}
