@@ -1,3 +1,8 @@
-//! The `ringd` binary.
+//! The `ringd` binary: everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    ringd::cli::run(&arguments)
+}

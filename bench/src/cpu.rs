@@ -1,5 +1,7 @@
 //! Which CPU a thread may run on, and how much CPU time a process has used.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -20,15 +22,24 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
 ///
 /// It is what utime and stime of `/proc/PID/stat` add up to, in nanoseconds instead of ticks of 10 ms.
 /// It still answers for a process that has exited and is not yet reaped.
-#[expect(unsafe_code, reason = "the clock of another process has no safe wrapper")]
+#[expect(
+    unsafe_code,
+    reason = "the clock of another process has no safe wrapper"
+)]
 pub(crate) fn used_s(pid: Pid) -> Result<f64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is a live local that the call fills; the caller is this function alone.
     let error = unsafe { libc::clock_getcpuclockid(pid.as_raw_nonzero().get(), &raw mut clock) };
     if error != 0 {
-        bail!("process {pid:?} has no cpu clock: {}", std::io::Error::from_raw_os_error(error));
+        bail!(
+            "process {pid:?} has no cpu clock: {}",
+            std::io::Error::from_raw_os_error(error)
+        );
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `clock` came from clock_getcpuclockid just above and `time` is a live local.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return Err(std::io::Error::last_os_error()).context("cannot read a process's cpu clock");
@@ -38,8 +49,41 @@ pub(crate) fn used_s(pid: Pid) -> Result<f64> {
 
 /// Time that the host took from all our CPUs since boot, in milliseconds (`steal` of `/proc/stat`).
 pub(crate) fn stolen_ms() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<f64>().ok());
     let per_second = rustix::param::clock_ticks_per_second() as f64;
-    ticks.unwrap_or(0.0) * 1000.0 / per_second
+    ticks().get(STEAL).copied().unwrap_or(0.0) * 1000.0 / per_second
 }
+
+/// How busy the machine is right now, in percent of all its CPUs. Looks for one second.
+pub(crate) fn busy_percent() -> f64 {
+    let before = ticks();
+    std::thread::sleep(LOOK);
+    let after = ticks();
+    let passed: Vec<f64> = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect();
+    let all: f64 = passed.iter().take(STEAL + 1).sum();
+    let idle: f64 = IDLE.iter().filter_map(|column| passed.get(*column)).sum();
+    if all > 0.0 {
+        100.0 * (all - idle) / all
+    } else {
+        0.0
+    }
+}
+
+/// The columns of the first line of `/proc/stat`, in clock ticks since boot (proc_stat(5)).
+fn ticks() -> Vec<f64> {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = stat.lines().next().unwrap_or_default();
+    first
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|column| column.parse().ok())
+        .collect()
+}
+
+const LOOK: Duration = Duration::from_secs(1);
+/// The columns `idle` and `iowait`.
+const IDLE: [usize; 2] = [3, 4];
+const STEAL: usize = 7;

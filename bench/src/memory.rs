@@ -30,7 +30,11 @@ pub(crate) fn resident(pid: Pid) -> Result<Resident> {
         let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
         Ok(kib.with_context(|| format!("{path} has no {key}"))? / KIB)
     };
-    Ok(Resident { total: mib("VmRSS:")?, peak: mib("VmHWM:")?, anonymous: mib("RssAnon:")? })
+    Ok(Resident {
+        total: mib("VmRSS:")?,
+        peak: mib("VmHWM:")?,
+        anonymous: mib("RssAnon:")?,
+    })
 }
 
 /// Sets VmHWM back to the present VmRSS (proc(5), `clear_refs`).
@@ -42,7 +46,8 @@ pub(crate) fn forget_peak(pid: Pid) -> Result<()> {
 /// Bytes that a process caused to be read from the disk, when the kernel keeps that account.
 pub(crate) fn disk_read_bytes(pid: Pid) -> Option<u64> {
     let io = std::fs::read_to_string(format!("/proc/{}/io", pid.as_raw_nonzero())).ok()?;
-    io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok())
+    io.lines()
+        .find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok())
 }
 
 /// How far a process grew while it was watched, in MiB.
@@ -76,13 +81,22 @@ impl Watch {
             }
             peak
         });
-        Ok(Self { pid, before, ended, sampler })
+        Ok(Self {
+            pid,
+            before,
+            ended,
+            sampler,
+        })
     }
 
     pub(crate) fn stop(self) -> Result<Growth> {
         let after = resident(self.pid)?;
         self.ended.store(true, Ordering::Relaxed);
-        let anonymous = self.sampler.join().ok().context("the memory sampler failed")?;
+        let anonymous = self
+            .sampler
+            .join()
+            .ok()
+            .context("the memory sampler failed")?;
         Ok(Growth {
             total: (after.peak - self.before.total).max(0.0),
             anonymous: (anonymous.max(after.anonymous) - self.before.anonymous).max(0.0),

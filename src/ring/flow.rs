@@ -26,6 +26,9 @@ pub trait Outflow {
     /// Sends `bytes`; they may be held back until the next call or the end.
     fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Step<'a, ()>;
 
+    /// Sends what is held back; a producer calls it before it waits for something other than the sink.
+    fn flush(&mut self) -> Step<'_, ()>;
+
     /// Sends exactly `length` bytes of `file` from `offset`, without a copy through user space where that pays.
     ///
     /// # Errors

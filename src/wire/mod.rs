@@ -1,3 +1,6 @@
 //! Bytes to values and back: no I/O, no clock, no async, no unsafe.
 
+pub mod base64;
 pub mod http;
+pub mod sse;
+pub mod tar;

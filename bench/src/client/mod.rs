@@ -44,7 +44,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr, token: &str, manner: Manner) -> Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+        let stream =
+            TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -53,11 +54,22 @@ impl Client {
             Manner::Spin => vec![0; DISCARD_BYTES],
             Manner::Sleep => vec![0; STEP_BYTES],
         };
-        Ok(Self { stream, manner, token: token.to_owned(), inbox: Vec::new(), scratch })
+        Ok(Self {
+            stream,
+            manner,
+            token: token.to_owned(),
+            inbox: Vec::new(),
+            scratch,
+        })
     }
 
     /// Sends a whole request and reads the whole answer. For small bodies.
-    pub(crate) fn ask(&mut self, method: &str, target: &str, body: &[u8]) -> Result<(u16, Vec<u8>)> {
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: &[u8],
+    ) -> Result<(u16, Vec<u8>)> {
         self.send_head(method, target, body.len() as u64)?;
         self.send(body)?;
         let reply = self.reply()?;
@@ -89,7 +101,9 @@ impl Client {
     pub(crate) fn send_repeated(&mut self, buffer: &[u8], length: u64) -> Result<()> {
         let mut left = length;
         while left > 0 {
-            let step = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+            let step = usize::try_from(left)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
             self.send(&buffer[..step])?;
             left -= step as u64;
         }
@@ -116,7 +130,10 @@ impl Client {
         let mut left = self.take_early(reply, &mut sink);
         let mut wait = Wait::new();
         while left > 0 {
-            let step = self.scratch.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let step = self
+                .scratch
+                .len()
+                .min(usize::try_from(left).unwrap_or(usize::MAX));
             match self.stream.read(&mut self.scratch[..step]) {
                 Ok(0) => bail!("the body ended {left} bytes early"),
                 Ok(count) => {
@@ -131,7 +148,10 @@ impl Client {
 
     /// Reads the body and drops it: uncopied when spinning, through a buffer when sleeping.
     pub(crate) fn drop_body(&mut self, reply: Reply) -> Result<()> {
-        let mut body = Discard { left: self.take_early(reply, &mut |_| ()), wait: Wait::new() };
+        let mut body = Discard {
+            left: self.take_early(reply, &mut |_| ()),
+            wait: Wait::new(),
+        };
         while body.left > 0 {
             body.step(self)?;
         }
@@ -140,12 +160,17 @@ impl Client {
 
     /// Begins a body that the caller drops step by step.
     pub(crate) fn discard(&mut self, reply: Reply) -> Discard {
-        Discard { left: self.take_early(reply, &mut |_| ()), wait: Wait::new() }
+        Discard {
+            left: self.take_early(reply, &mut |_| ()),
+            wait: Wait::new(),
+        }
     }
 
     /// Looks once for an answer without waiting. Only for a spinning connection.
     pub(crate) fn try_reply(&mut self) -> Result<Option<Reply>> {
-        let Some((reply, used)) = self.try_head()? else { return Ok(None) };
+        let Some((reply, used)) = self.try_head()? else {
+            return Ok(None);
+        };
         let whole = used + usize::try_from(reply.length)?;
         if self.inbox.len() < whole {
             return Ok(None);
@@ -167,7 +192,10 @@ impl Client {
 
     /// Body bytes that came with the head. Returns how many are still to come.
     fn take_early(&mut self, reply: Reply, sink: &mut impl FnMut(&[u8])) -> u64 {
-        let early = self.inbox.len().min(usize::try_from(reply.length).unwrap_or(usize::MAX));
+        let early = self
+            .inbox
+            .len()
+            .min(usize::try_from(reply.length).unwrap_or(usize::MAX));
         sink(&self.inbox[..early]);
         self.inbox.drain(..early);
         reply.length - early as u64
@@ -197,17 +225,25 @@ impl Discard {
 
     /// One receive. A spinning client returns at once when nothing is there.
     pub(crate) fn step(&mut self, client: &mut Client) -> Result<()> {
-        let most = client.scratch.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let most = client
+            .scratch
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let room = &mut client.scratch[..most];
         let received = match client.manner {
             // On TCP, MSG_TRUNC drops the bytes instead of copying them (tcp(7)).
-            Manner::Spin => rustix::net::recv(&client.stream, room, RecvFlags::TRUNC).map_err(Into::into).map(|(count, _)| count),
+            Manner::Spin => rustix::net::recv(&client.stream, room, RecvFlags::TRUNC)
+                .map_err(Into::into)
+                .map(|(count, _)| count),
             Manner::Sleep => client.stream.read(room),
         };
         match received {
             Ok(0) => bail!("the body ended {} bytes early", self.left),
             Ok(count) => self.left -= count as u64,
-            Err(error) => self.wait.again(client.manner, error).context("cannot receive")?,
+            Err(error) => self
+                .wait
+                .again(client.manner, error)
+                .context("cannot receive")?,
         }
         Ok(())
     }
@@ -221,7 +257,10 @@ struct Wait {
 
 impl Wait {
     fn new() -> Self {
-        Self { tries: 0, since: Instant::now() }
+        Self {
+            tries: 0,
+            since: Instant::now(),
+        }
     }
 
     fn again(&mut self, manner: Manner, error: std::io::Error) -> Result<()> {
@@ -245,19 +284,29 @@ fn request_head(method: &str, target: &str, token: &str, length: u64) -> String 
         "PUT" => format!("content-type: application/octet-stream\r\ncontent-length: {length}\r\n"),
         _ => format!("content-type: application/json\r\ncontent-length: {length}\r\n"),
     };
-    format!("{method} {target} HTTP/1.1\r\nhost: ringbench\r\nauthorization: Bearer {token}\r\n{fields}\r\n")
+    format!(
+        "{method} {target} HTTP/1.1\r\nhost: ringbench\r\nauthorization: Bearer {token}\r\n{fields}\r\n"
+    )
 }
 
 /// The head at the front of `bytes` and its size, or nothing while it is incomplete.
 fn parse_head(bytes: &[u8]) -> Result<Option<(Reply, usize)>> {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return Ok(None);
+    };
     let head = std::str::from_utf8(&bytes[..end]).context("a response head is not text")?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
-    let status: u16 = first.split(' ').nth(1).and_then(|code| code.parse().ok()).with_context(|| format!("bad status line {first:?}"))?;
+    let status: u16 = first
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .with_context(|| format!("bad status line {first:?}"))?;
     let mut length = None;
     for line in lines {
-        let (name, value) = line.split_once(':').with_context(|| format!("bad field {line:?}"))?;
+        let (name, value) = line
+            .split_once(':')
+            .with_context(|| format!("bad field {line:?}"))?;
         if name.eq_ignore_ascii_case("content-length") {
             length = Some(value.trim().parse()?);
         }
@@ -266,7 +315,11 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Reply, usize)>> {
         }
     }
     let bodyless = status == 204 || status == 304;
-    let length = if bodyless { 0 } else { length.context("a response has no content-length")? };
+    let length = if bodyless {
+        0
+    } else {
+        length.context("a response has no content-length")?
+    };
     Ok(Some((Reply { status, length }, end + 4)))
 }
 
@@ -278,15 +331,27 @@ mod tests {
     fn a_head_is_found_only_when_it_is_complete() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello";
         for cut in 0..bytes.len() - 5 {
-            assert!(parse_head(&bytes[..cut]).expect("no part of it is wrong").is_none(), "cut at {cut}");
+            assert!(
+                parse_head(&bytes[..cut])
+                    .expect("no part of it is wrong")
+                    .is_none(),
+                "cut at {cut}"
+            );
         }
-        let (reply, used) = parse_head(bytes).expect("the head is right").expect("the head is complete");
-        assert_eq!((reply.status, reply.length, used), (200, 12, bytes.len() - 5));
+        let (reply, used) = parse_head(bytes)
+            .expect("the head is right")
+            .expect("the head is complete");
+        assert_eq!(
+            (reply.status, reply.length, used),
+            (200, 12, bytes.len() - 5)
+        );
     }
 
     #[test]
     fn no_content_needs_no_length() {
-        let (reply, _) = parse_head(b"HTTP/1.1 204 No Content\r\n\r\n").expect("right").expect("complete");
+        let (reply, _) = parse_head(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .expect("right")
+            .expect("complete");
         assert_eq!((reply.status, reply.length), (204, 0));
     }
 

@@ -1,6 +1,7 @@
 //! HTTP/1.1 (RFC 9112) as values.
 
 pub mod chunked;
+pub mod date;
 pub mod head;
 pub mod query;
 pub mod reply;

@@ -1,0 +1,126 @@
+//! What is measured. One row of `ALL` per scenario; each alternates its targets inside every round.
+
+mod exec;
+mod get;
+mod get_cold;
+mod health;
+mod memory;
+mod put;
+mod tar_get;
+mod tar_put;
+mod transfer;
+
+use anyhow::{Context, Result};
+
+use crate::lab::Lab;
+use crate::report::{Metric, ScenarioReport, Series};
+use crate::target::Server;
+
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Lab) -> Result<ScenarioReport>,
+}
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: get::NAME,
+        run: get::run,
+    },
+    Scenario {
+        name: get_cold::NAME,
+        run: get_cold::run,
+    },
+    Scenario {
+        name: put::NAME,
+        run: put::run,
+    },
+    Scenario {
+        name: tar_get::NAME,
+        run: tar_get::run,
+    },
+    Scenario {
+        name: tar_put::NAME,
+        run: tar_put::run,
+    },
+    Scenario {
+        name: exec::NAME,
+        run: exec::run,
+    },
+    Scenario {
+        name: health::NAME,
+        run: health::run,
+    },
+    Scenario {
+        name: memory::NAME,
+        run: memory::run,
+    },
+];
+
+pub(crate) mod names {
+    //! Names that the goals look up.
+    pub(crate) use super::exec::NAME as EXEC;
+    pub(crate) use super::get::NAME as GET;
+    pub(crate) use super::get_cold::NAME as GET_COLD;
+    pub(crate) use super::memory::NAME as MEMORY;
+    pub(crate) use super::put::NAME as PUT;
+    pub(crate) use super::tar_get::NAME as TAR_GET;
+    pub(crate) use super::tar_put::NAME as TAR_PUT;
+}
+
+pub(crate) mod metrics {
+    //! Metrics that the goals look up.
+    pub(crate) use super::exec::{EXEC_P50, EXEC_P50_SPIN, TRIP_P50, TRIP_P50_SPIN};
+    pub(crate) use super::get_cold::{STALL_MAX, STOLEN};
+    pub(crate) use super::memory::{BINARY, GROWTHS, IDLE};
+    pub(crate) use super::tar_put::WALL as TAR_PUT_WALL;
+    pub(crate) use super::transfer::{CPU_PER_FILE, CPU_PER_FILE_SPIN, CPU_SPIN, RATE_SPIN};
+}
+
+/// What one measurement of one target gave.
+type Sample = Vec<(Metric, f64)>;
+
+/// Someone who takes part in a scenario.
+trait Entrant {
+    fn name(&self) -> &'static str;
+}
+
+impl Entrant for Server {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+}
+
+/// Measures every entrant once per round, in order, and sorts the samples into series.
+fn alternate<E: Entrant>(
+    entrants: &[E],
+    rounds: usize,
+    mut measure: impl FnMut(&E) -> Result<Sample>,
+) -> Result<Vec<Series>> {
+    let mut series: Vec<Series> = Vec::new();
+    for round in 1..=rounds {
+        for entrant in entrants {
+            let sample =
+                measure(entrant).with_context(|| format!("{}, round {round}", entrant.name()))?;
+            for (metric, value) in sample {
+                let known = series.iter().position(|known| {
+                    known.target == entrant.name() && known.metric == metric.name
+                });
+                let at = known.unwrap_or_else(|| {
+                    series.push(Series::new(entrant.name(), metric));
+                    series.len() - 1
+                });
+                series[at].values.push(value);
+            }
+        }
+        eprintln!("  round {round} of {rounds}");
+    }
+    Ok(series)
+}
+
+/// The unmeasured round: every entrant does the work once and must do it right.
+fn warm_up<E: Entrant>(entrants: &[E], mut check: impl FnMut(&E) -> Result<()>) -> Result<()> {
+    for entrant in entrants {
+        check(entrant).with_context(|| format!("{} failed the check", entrant.name()))?;
+    }
+    Ok(())
+}

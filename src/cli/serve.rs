@@ -1,0 +1,212 @@
+//! `ringd serve`: reads the configuration, opens the doors, and leaves in order.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::USAGE;
+use crate::app::{App, Connections};
+use crate::boot::Boot;
+use crate::config::{Address, Config, Ignored, Unusable};
+use crate::doors;
+use crate::exec;
+use crate::health::Gauge;
+use crate::hooks::Hooks;
+use crate::log;
+use crate::ring::clock::{Deadline, sleep, until};
+use crate::ring::listener::Listener;
+use crate::ring::notify::Event;
+use crate::ring::signals::{Signal, Signals};
+use crate::ring::{self, child, process, spawn};
+
+/// Serves until the daemon is told to stop. Exit status: 0 after a drain, 1 when it cannot serve, 2 for bad usage.
+pub(super) fn run(arguments: &[String]) -> ExitCode {
+    let (flags, prints) = match flags(arguments) {
+        Ok(parsed) => parsed,
+        Err(why) => return unusable(&why),
+    };
+    let (config, ignored) = match Config::read(&flags, |name| std::env::var(name).ok()) {
+        Ok(read) => read,
+        Err(Unusable(why)) => return unusable(&why),
+    };
+    if prints {
+        print!("{}", config.printed());
+        return ExitCode::SUCCESS;
+    }
+    process::fill_standard_descriptors();
+    log::start(&config.log);
+    for Ignored(why) in ignored {
+        tracing::warn!("{why}");
+    }
+    let outcome = ring::start(config.driver, serve(config));
+    let code = outcome.unwrap_or_else(|error| {
+        eprintln!("ringd: the driver cannot be started: {error}");
+        1
+    });
+    log::flush();
+    // The runtime is not torn down: operations may be in flight whose buffers it would free.
+    std::process::exit(code)
+}
+
+fn unusable(why: &str) -> ExitCode {
+    eprintln!("ringd: {why}");
+    ExitCode::from(USAGE)
+}
+
+/// Splits `--name value` and `--name=value`; the second half tells whether `--print-config` is there.
+fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> {
+    let mut flags = Vec::new();
+    let mut prints = false;
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let Some(name) = argument.strip_prefix("--") else {
+            return Err(format!("{argument:?} is not an option"));
+        };
+        if name == "print-config" {
+            prints = true;
+        } else if let Some((name, value)) = name.split_once('=') {
+            flags.push((name.into(), value.into()));
+        } else {
+            let value = rest.next().ok_or_else(|| format!("--{name} needs a value"))?;
+            flags.push((name.into(), value.clone()));
+        }
+    }
+    Ok((flags, prints))
+}
+
+/// The daemon's life, on the ring; answers the exit status.
+async fn serve(config: Config) -> i32 {
+    let signals = match Signals::open() {
+        Ok(signals) => signals,
+        Err(error) => return failed("signals cannot be received", &error),
+    };
+    process::become_subreaper();
+    let app = Rc::new(app(config));
+    let mut listeners = Vec::new();
+    for address in &app.config.listen {
+        match open(address, app.config.unix_mode) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => return failed(&format!("cannot listen on {address}"), &error),
+        }
+    }
+    announce(&listeners);
+    let closed = Rc::new(Event::default());
+    let doors = listeners.len() as u64;
+    for listener in listeners {
+        let (app, closed) = (Rc::clone(&app), Rc::clone(&closed));
+        spawn("listener", async move {
+            doors::http::serve(listener, app).await;
+            closed.happen();
+        });
+    }
+    spawn("housekeeping", keep_house(Rc::clone(&app)));
+    let stopped = Rc::new(Event::default());
+    spawn("signals", obey(signals, Rc::clone(&app), Rc::clone(&stopped)));
+    app.connections.drain.after(0).await;
+    tracing::info!(connections = app.connections.count(), "draining");
+    let deadline = Deadline::after(app.config.drain_timeout);
+    while closed.count() < doors {
+        closed.after(closed.count()).await;
+    }
+    drain(&app, deadline, &stopped).await;
+    0
+}
+
+fn app(config: Config) -> App {
+    let limits = &config.limits;
+    let execs = Rc::new(exec::Execs::new(exec::Limits {
+        max_output_bytes: limits.max_output_bytes,
+        output_linger: limits.output_linger,
+        exec_ttl: limits.exec_ttl,
+        replay_bytes: limits.stream_buffer_bytes,
+        kill_grace: limits.kill_grace,
+        stdin_write_timeout: limits.stdin_write_timeout,
+        max_stdin_write_bytes: limits.max_stdin_write_bytes,
+        oom_score: process::protect_from_oom(),
+    }));
+    let is_ours = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("RINGD_") || name.starts_with("AGENTD_")
+    };
+    let image = std::env::vars_os().filter(|(name, _)| !is_ours(name));
+    App {
+        boot: Boot::default(),
+        hooks: Hooks::default(),
+        execs,
+        image_environment: Rc::new(image.collect()),
+        disk: Gauge::default(),
+        connections: Connections::default(),
+        config,
+    }
+}
+
+fn open(address: &Address, unix_mode: u32) -> std::io::Result<Listener> {
+    match address {
+        Address::Tcp(address) => Listener::tcp(*address),
+        Address::Unix(path) => Listener::unix(path, unix_mode),
+        Address::Vsock { cid, port } => Listener::vsock(*cid, *port),
+        Address::Fd(number) => Listener::inherited(*number),
+    }
+}
+
+/// Says where we listen: a line each on standard output for whoever has started us, and in the log.
+fn announce(listeners: &[Listener]) {
+    let mut out = std::io::stdout().lock();
+    for listener in listeners {
+        tracing::info!(address = listener.name(), "listening");
+        // Standard output may be closed: then nobody wants to know.
+        let _ = writeln!(out, "listening {}", listener.name());
+    }
+    let _ = out.flush();
+    if let Some(driver) = ring::running() {
+        tracing::info!(driver = driver.name(), why = driver.why, "serving");
+    }
+}
+
+/// Reaps on SIGCHLD; drains on the first SIGTERM or SIGINT and leaves at once on the second.
+async fn obey(signals: Signals, app: Rc<App>, stopped: Rc<Event>) {
+    while let Ok(signal) = signals.next().await {
+        match signal {
+            Signal::Child => child::reap(),
+            Signal::Stop => {
+                stopped.happen();
+                app.connections.start_draining();
+            }
+        }
+    }
+}
+
+/// Waits until every connection has ended, the deadline has passed, or a second signal says to hurry.
+async fn drain(app: &App, deadline: Deadline, stopped: &Event) {
+    let hurried = stopped.count().max(1);
+    let all_ended = async {
+        while app.connections.count() > 0 {
+            monoio::select! {
+                () = app.connections.ended.next() => {}
+                () = stopped.after(hurried) => return,
+            }
+        }
+    };
+    if until(deadline, all_ended).await.is_none() {
+        let connections = app.connections.count();
+        tracing::warn!(connections, "the drain timed out; leaving");
+    }
+}
+
+/// Once a second: collects execs that were acknowledged, and tries again to write a log that was held up.
+async fn keep_house(app: Rc<App>) {
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        app.execs.sweep(std::time::Instant::now());
+        log::flush();
+    }
+}
+
+fn failed(what: &str, error: &std::io::Error) -> i32 {
+    tracing::error!(%error, "{what}");
+    log::flush();
+    eprintln!("ringd: {what}: {error}");
+    1
+}

@@ -1,0 +1,251 @@
+//! The receiving half of a connection: bytes not yet parsed, and request bodies cut out of them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::respond;
+use crate::error::{Kind, Result};
+use crate::ring::buffers::LEASE;
+use crate::ring::clock::within;
+use crate::ring::socket::Socket;
+use crate::ring::{Inflow, Step};
+use crate::wire::http::chunked::{Broken, Decoder};
+use crate::wire::http::head::Framing;
+
+/// A connection's socket and the bytes received ahead of what was asked for.
+pub(super) struct Wire {
+    pub(super) socket: Socket,
+    pub(super) unread: RefCell<Vec<u8>>,
+}
+
+/// How far the body of the current request has been read; shared by the body and the connection.
+pub(super) struct Progress {
+    framing: RefCell<Framed>,
+    /// Data bytes that may still come before the limit is passed.
+    allowed: Cell<u64>,
+    /// True until the client has been told to send (`expect: 100-continue`).
+    awaits_continue: Cell<bool>,
+    /// True once the framing is violated or the peer is gone: nothing can follow on this connection.
+    is_broken: Cell<bool>,
+    /// The low-water mark in force on the socket.
+    mark: Cell<usize>,
+}
+
+enum Framed {
+    Length(u64),
+    Chunked(Decoder),
+}
+
+/// The body of one request.
+pub(super) struct Body {
+    wire: Rc<Wire>,
+    progress: Rc<Progress>,
+}
+
+impl Progress {
+    pub(super) fn new(framing: Framing, limit: u64, awaits_continue: bool) -> Self {
+        let framing = match framing {
+            Framing::Length(length) => Framed::Length(length),
+            Framing::Chunked => Framed::Chunked(Decoder::default()),
+        };
+        Self {
+            framing: RefCell::new(framing),
+            allowed: Cell::new(limit),
+            awaits_continue: Cell::new(awaits_continue),
+            is_broken: Cell::new(false),
+            mark: Cell::new(1),
+        }
+    }
+
+    /// True when every byte of the body was read.
+    pub(super) fn is_done(&self) -> bool {
+        match &*self.framing.borrow() {
+            Framed::Length(left) => *left == 0,
+            Framed::Chunked(decoder) => decoder.is_done(),
+        }
+    }
+
+    /// True when the client was never invited to send the body that it announced.
+    pub(super) fn was_not_invited(&self) -> bool {
+        self.awaits_continue.get()
+    }
+
+    /// Lifts the limit, to read the rest away.
+    pub(super) fn allow(&self, bytes: u64) {
+        self.allowed.set(bytes);
+        self.awaits_continue.set(false);
+    }
+
+    /// True when what is left of the body is known to be at most `limit` bytes, or is here already.
+    pub(super) fn unread_within(&self, wire: &Wire, limit: u64) -> bool {
+        if self.is_broken.get() {
+            return false;
+        }
+        match &mut *self.framing.borrow_mut() {
+            Framed::Length(left) => *left <= limit,
+            Framed::Chunked(decoder) => {
+                let mut unread = wire.unread.borrow_mut();
+                unread.reserve(CHUNKED_READ);
+                // What has arrived counts as here, without waiting for more.
+                let _ = wire.socket.try_recv(&mut unread);
+                let mut scratch = Vec::new();
+                let room = usize::try_from(limit).unwrap_or(usize::MAX);
+                let used = decoder.feed(&unread, &mut scratch, room);
+                if let Ok(used) = used {
+                    unread.drain(..used);
+                }
+                used.is_ok() && decoder.is_done()
+            }
+        }
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    fn left(&self) -> Option<u64> {
+        match &*self.framing.borrow() {
+            Framed::Length(left) => Some(*left),
+            Framed::Chunked(decoder) => decoder.is_done().then_some(0),
+        }
+    }
+}
+
+impl Body {
+    pub(super) fn new(wire: Rc<Wire>, progress: Rc<Progress>) -> Self {
+        Self { wire, progress }
+    }
+
+    async fn next(&mut self, into: &mut Vec<u8>) -> Result<usize> {
+        if self.progress.is_done() || into.len() == into.capacity() {
+            return Ok(0);
+        }
+        if self.progress.awaits_continue.replace(false) && self.wire.unread.borrow().is_empty() {
+            self.wire.socket.send_all(&respond::invitation(), false).await?;
+        }
+        let before = into.len();
+        let outcome = match self.progress.left() {
+            Some(left) => self.next_of_length(into, left).await,
+            None => self.next_of_chunks(into).await,
+        };
+        if let Err(error) = outcome {
+            self.progress.is_broken.set(true);
+            return Err(error);
+        }
+        let count = into.len() - before;
+        match self.progress.allowed.get().checked_sub(count as u64) {
+            Some(allowed) => self.progress.allowed.set(allowed),
+            None => return Err(respond::too_long()),
+        }
+        Ok(count)
+    }
+
+    async fn next_of_length(&mut self, into: &mut Vec<u8>, left: u64) -> Result<()> {
+        let before = into.len();
+        let room = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(into.capacity() - before);
+        let buffered = take_front(&mut self.wire.unread.borrow_mut(), room, into);
+        if buffered == 0 {
+            self.receive(into, left).await?;
+            // What belongs to the next request was received with the rest: it goes back.
+            let excess = (into.len() - before).saturating_sub(room);
+            let kept = into.len() - excess;
+            self.wire.unread.borrow_mut().extend_from_slice(&into[kept..]);
+            into.truncate(kept);
+        }
+        let count = (into.len() - before) as u64;
+        *self.progress.framing.borrow_mut() = Framed::Length(left - count);
+        if left == count {
+            self.set_mark(1);
+        }
+        Ok(())
+    }
+
+    async fn next_of_chunks(&mut self, into: &mut Vec<u8>) -> Result<()> {
+        let before = into.len();
+        loop {
+            self.decode(into)?;
+            if into.len() > before || self.progress.is_done() {
+                return Ok(());
+            }
+            let mut fresh = self.wire.unread.take();
+            fresh.reserve(CHUNKED_READ);
+            let received = self.wire.socket.recv(&mut fresh).await;
+            *self.wire.unread.borrow_mut() = fresh;
+            if received? == 0 {
+                return Err(cut_short());
+            }
+        }
+    }
+
+    fn decode(&self, into: &mut Vec<u8>) -> Result<()> {
+        let mut framing = self.progress.framing.borrow_mut();
+        let Framed::Chunked(decoder) = &mut *framing else {
+            return Ok(());
+        };
+        let mut unread = self.wire.unread.borrow_mut();
+        let room = into.capacity() - into.len();
+        let used = decoder
+            .feed(&unread, into, room)
+            .map_err(|Broken(what)| Kind::Malformed.told(what))?;
+        unread.drain(..used);
+        Ok(())
+    }
+
+    /// Receives for a body of known length, waking once per [`LEASE`] where that much is still to come.
+    async fn receive(&self, into: &mut Vec<u8>, left: u64) -> Result<()> {
+        let socket = &self.wire.socket;
+        if left < FAST_PATH || into.capacity() - into.len() < LEASE {
+            self.set_mark(1);
+        } else if self.progress.mark.get() == 1 {
+            self.set_mark(LEASE);
+        }
+        if self.progress.mark.get() > 1 {
+            // A client that sends less than the mark in this time is slow: it is served byte by byte.
+            if within(SLOW, socket.readable()).await.is_none() {
+                self.set_mark(1);
+                self.progress.mark.set(0);
+            }
+        }
+        match socket.recv(into).await? {
+            0 => Err(cut_short()),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_mark(&self, mark: usize) {
+        if self.progress.mark.get() > 1 || mark > 1 {
+            self.wire.socket.set_low_water(mark);
+            self.progress.mark.set(mark);
+        }
+    }
+}
+
+impl Inflow for Body {
+    fn remaining(&self) -> Option<u64> {
+        self.progress.left()
+    }
+
+    fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize> {
+        Box::pin(self.next(into))
+    }
+}
+
+/// Moves up to `room` bytes from the front of `from`.
+fn take_front(from: &mut Vec<u8>, room: usize, into: &mut Vec<u8>) -> usize {
+    let count = room.min(from.len());
+    into.extend_from_slice(&from[..count]);
+    from.drain(..count);
+    count
+}
+
+fn cut_short() -> crate::error::Error {
+    Kind::ClientGone.told("the connection ended before the body did")
+}
+
+/// Bytes left from which the low-water mark is worth setting: the tail must be larger than the mark.
+const FAST_PATH: u64 = 2 * LEASE as u64;
+const SLOW: Duration = Duration::from_secs(1);
+const CHUNKED_READ: usize = 64 * 1024;

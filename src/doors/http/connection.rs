@@ -1,0 +1,348 @@
+//! One connection: requests in order, each judged on its head before a byte of its body is read.
+//!
+//! ```text
+//! idle ──bytes──▶ head ──parsed──▶ judged ──▶ run ──▶ answered ──▶ rest of the body drained ──▶ idle
+//!   │              │                 └─ refused ───────┘                    └─ too much: half-closed, lingering
+//!   └─ idle timeout, drain: closed   └─ not HTTP: answered and closed
+//! ```
+//! A dropped connection task drops the operation it runs: what that loses is the operation's to say.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::body::{Body, Progress, Wire};
+use super::outflow::Sender;
+use super::respond::{self, Manner, Whole};
+use crate::api::{self, Access, Answer, Call, Found, Row, Source};
+use crate::app::{App, Entry};
+use crate::error::{Kind, Result};
+use crate::ring::Inflow;
+use crate::ring::clock::{Deadline, until, within};
+use crate::ring::guard::guarded;
+use crate::ring::socket::Socket;
+use crate::wire::http::head::{self, Head, Refusal, Step};
+use crate::wire::http::query::Query;
+use crate::wire::http::reply::Delimiter;
+
+/// Serves one connection to its end.
+pub(super) async fn serve(socket: Socket, entry: &Entry) {
+    let app = entry.app();
+    let wire = Rc::new(Wire {
+        socket,
+        unread: RefCell::new(Vec::new()),
+    });
+    loop {
+        let parting = match next_head(&wire, app, entry).await {
+            Next::Head(head) => exchange(&wire, app, *head).await,
+            Next::Closed => return,
+            Next::Late => {
+                let manner = Manner::closing();
+                let bytes = respond::timed_out().written(manner);
+                let sent = wire.socket.send_all(&bytes, false).await;
+                Parting::after(sent, false)
+            }
+            Next::Refused(why) => {
+                tracing::debug!(?why, "a request head was refused");
+                match respond::refusal(why) {
+                    Some(bytes) => Parting::after(wire.socket.send_all(&bytes, false).await, false),
+                    None => Parting::Gone,
+                }
+            }
+        };
+        match parting {
+            Parting::Stay => {}
+            Parting::Linger => return linger(&wire).await,
+            Parting::Gone => return,
+        }
+    }
+}
+
+enum Next {
+    Head(Box<Head>),
+    Closed,
+    Late,
+    Refused(Refusal),
+}
+
+/// What becomes of the connection after a response.
+enum Parting {
+    /// The next request is read.
+    Stay,
+    /// Nothing more is sent; the client is given time to read.
+    Linger,
+    /// It is closed at once.
+    Gone,
+}
+
+impl Parting {
+    fn after(sent: Result<()>, keep: bool) -> Self {
+        match (sent, keep) {
+            (Err(_), _) => Self::Gone,
+            (Ok(()), true) => Self::Stay,
+            (Ok(()), false) => Self::Linger,
+        }
+    }
+}
+
+impl Manner {
+    fn closing() -> Self {
+        Self {
+            is_11: true,
+            keep: false,
+            head_only: false,
+        }
+    }
+}
+
+/// Waits for the next head: without a buffer while idle, against a deadline once its first byte is there.
+async fn next_head(wire: &Wire, app: &App, entry: &Entry) -> Next {
+    let limits = &app.config.limits;
+    if wire.unread.borrow().is_empty() {
+        wire.unread.take();
+        let idle = async {
+            monoio::select! {
+                ready = wire.socket.readable() => ready.is_ok(),
+                () = entry.told_to_end() => false,
+            }
+        };
+        if within(limits.idle_timeout, idle).await != Some(true) {
+            return Next::Closed;
+        }
+    }
+    let deadline = Deadline::after(limits.head_timeout);
+    let mut searched = 0;
+    loop {
+        let (length, parsed) = {
+            let unread = wire.unread.borrow();
+            let ends = has_end(&unread, searched);
+            searched = unread.len().saturating_sub(3);
+            // A head is parsed when it is whole; before that only to refuse early, while that is cheap.
+            let worthwhile = ends || unread.len() <= EARLY || unread.len() > limits.head.bytes;
+            let worthwhile = worthwhile && !unread.is_empty();
+            let parsed = worthwhile.then(|| head::parse(&unread, &limits.head));
+            (unread.len(), parsed)
+        };
+        match parsed {
+            Some(Ok(Step::Done(head, used))) => {
+                wire.unread.borrow_mut().drain(..used);
+                return Next::Head(Box::new(head));
+            }
+            Some(Err(why)) => return Next::Refused(why),
+            Some(Ok(Step::More)) | None => {}
+        }
+        let mut unread = wire.unread.take();
+        unread.reserve(HEAD_READ.max(length.min(limits.head.bytes)));
+        let received = until(deadline, wire.socket.recv(&mut unread)).await;
+        *wire.unread.borrow_mut() = unread;
+        match received {
+            None => return Next::Late,
+            Some(Err(error)) if error.kind() == Kind::ClientStalled => return Next::Late,
+            Some(Err(_) | Ok(0)) => return Next::Closed,
+            Some(Ok(_)) => {}
+        }
+    }
+}
+
+/// True when an empty line stands at or behind `from`.
+fn has_end(bytes: &[u8], from: usize) -> bool {
+    let tail = &bytes[from.min(bytes.len())..];
+    tail.windows(2).any(|pair| pair == b"\n\n") || tail.windows(3).any(|three| three == b"\n\r\n")
+}
+
+/// One request and its response.
+async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
+    let found = api::find(&head.method, &head.path);
+    let limit = match &found {
+        Found::Row(row, _) if row.access == Access::Bearer => app.config.limits.max_body_bytes,
+        _ => u64::MAX,
+    };
+    let progress = Rc::new(Progress::new(head.framing, limit, head.expects_continue));
+    let mut manner = Manner {
+        is_11: head.is_11,
+        keep: head.keep_alive,
+        head_only: &*head.method == "HEAD",
+    };
+    let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
+    let (row, outcome) = match judge(app, &head, found, limit) {
+        Ok((row, id)) => (Some(row), perform(app, row, call(head, id, manner, body)).await),
+        Err(whole) => (None, Reaction::Whole(whole)),
+    };
+    settle(wire, app, &progress, &mut manner);
+    let sent = match outcome {
+        Reaction::Whole(whole) => wire.socket.send_all(&whole.written(manner), false).await,
+        Reaction::Source(source) => stream(wire, source, &mut manner).await,
+    };
+    if let (Some(row), Err(error)) = (row, &sent) {
+        tracing::debug!(operation = row.name, %error, "a response was not sent whole");
+    }
+    if sent.is_ok() && manner.keep && !progress.is_done() {
+        let rest = drain(wire, &progress, app.config.limits.max_drain_bytes);
+        return match within(DRAIN, rest).await {
+            Some(true) => Parting::Stay,
+            _ => Parting::Linger,
+        };
+    }
+    Parting::after(sent, manner.keep)
+}
+
+enum Reaction {
+    Whole(Whole),
+    Source(Source),
+}
+
+/// Everything that is decided from the head alone: access first, then the size, then the rest (contract, D2).
+fn judge(
+    app: &App,
+    head: &Head,
+    found: Found,
+    limit: u64,
+) -> std::result::Result<(&'static Row, String), Whole> {
+    let access = match &found {
+        Found::Row(row, _) => row.access,
+        Found::WrongMethod { access, .. } => *access,
+        Found::Nothing => return Err(Whole::empty(StatusCode::NOT_FOUND)),
+    };
+    let authorization = head.fields.first("authorization");
+    let denied = api::admit(app, access, authorization).err();
+    let denied = denied.map(|error| respond::status(error.kind()));
+    let (row, id) = match (found, denied) {
+        (Found::WrongMethod { allow, .. }, denied) => {
+            let status = denied.unwrap_or(StatusCode::METHOD_NOT_ALLOWED);
+            return Err(Whole::wrong_method(status, allow));
+        }
+        (_, Some(status)) => return Err(Whole::empty(status)),
+        (Found::Row(row, id), None) => (row, id),
+        (Found::Nothing, None) => return Err(Whole::empty(StatusCode::NOT_FOUND)),
+    };
+    if matches!(head.framing, head::Framing::Length(length) if length > limit) {
+        return Err(Whole::error(&respond::too_long(), api::Form::Text));
+    }
+    match String::from_utf8(id) {
+        Ok(id) => Ok((row, id)),
+        Err(_) => {
+            let error = Kind::Malformed.told("the id in the path is not UTF-8");
+            Err(Whole::error(&error, api::Form::Text))
+        }
+    }
+}
+
+fn call(head: Head, id: String, manner: Manner, body: Body) -> Call {
+    Call {
+        id,
+        query: Query::parse(&head.query),
+        fields: head.fields,
+        head_only: manner.head_only,
+        body: Box::new(body),
+    }
+}
+
+/// Runs an operation under the panic guard.
+async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
+    let error = match guarded((row.run)(Rc::clone(app), call)).await {
+        Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
+        Ok(Ok(Answer::Empty)) => return Reaction::Whole(Whole::empty(StatusCode::OK)),
+        Ok(Ok(Answer::Json(document))) => return Reaction::Whole(Whole::json(document)),
+        Ok(Ok(Answer::Bytes(source))) => return Reaction::Source(source),
+        Ok(Err(error)) => error,
+        Err(panic) => {
+            tracing::error!(operation = row.name, panic, "an operation panicked");
+            Kind::Internal.told("internal error")
+        }
+    };
+    if error.kind() == Kind::Internal {
+        tracing::warn!(operation = row.name, %error, "an operation failed");
+    } else {
+        tracing::debug!(operation = row.name, %error, "an operation was refused");
+    }
+    Reaction::Whole(Whole::error(&error, row.form))
+}
+
+/// Decides, before the head goes out, whether the connection can be kept.
+fn settle(wire: &Wire, app: &App, progress: &Progress, manner: &mut Manner) {
+    if app.connections.is_draining() || progress.is_broken() {
+        manner.keep = false;
+    }
+    if !manner.keep || progress.is_done() {
+        return;
+    }
+    // A client that was not invited may send the body or not: nobody can tell what comes next.
+    let unread = progress.unread_within(wire, app.config.limits.max_drain_bytes);
+    manner.keep = !progress.was_not_invited() && unread;
+}
+
+/// Sends a body while it is produced.
+async fn stream(wire: &Wire, source: Source, manner: &mut Manner) -> Result<()> {
+    let framing = match source.length {
+        Some(length) => Delimiter::Length(length),
+        None if manner.is_11 => Delimiter::Chunked,
+        None => {
+            manner.keep = false;
+            Delimiter::Close
+        }
+    };
+    // A HEAD of a body without a known length announces no framing, as the reference does.
+    let announced = match (manner.head_only, framing) {
+        (true, Delimiter::Chunked) => Delimiter::None,
+        (_, framing) => framing,
+    };
+    let head = respond::streamed(source.media, source.part, &source.fields, announced, *manner);
+    if manner.head_only {
+        return wire.socket.send_all(&head, false).await;
+    }
+    let mut sender = Sender::new(wire, head, framing);
+    let produced = guarded(source.produce.produce(&mut sender)).await;
+    match produced {
+        Ok(outcome) => outcome.inspect_err(|error| {
+            if error.kind() == Kind::Internal {
+                tracing::warn!(%error, "a response was cut off");
+            }
+        })?,
+        Err(panic) => {
+            tracing::error!(panic, "a response panicked");
+            return Err(Kind::Internal.told("internal error"));
+        }
+    }
+    sender.finish().await
+}
+
+/// Reads the rest of a refused body away; true when the connection is then at the next request.
+async fn drain(wire: &Rc<Wire>, progress: &Rc<Progress>, limit: u64) -> bool {
+    progress.allow(limit);
+    let mut body = Body::new(Rc::clone(wire), Rc::clone(progress));
+    let mut scratch = Vec::with_capacity(SCRATCH);
+    while let Ok(count) = body.read(&mut scratch).await {
+        scratch.clear();
+        if count == 0 {
+            return progress.is_done();
+        }
+    }
+    false
+}
+
+/// Half-closes, and reads away what still comes, so that the response is not lost to a reset.
+async fn linger(wire: &Wire) {
+    wire.socket.finish_sending();
+    let rest = async {
+        let mut scratch = Vec::with_capacity(SCRATCH);
+        let mut seen = 0;
+        while let Ok(count @ 1..) = wire.socket.recv(&mut scratch).await {
+            scratch.clear();
+            seen += count;
+            if seen > MOST_LINGERED {
+                return;
+            }
+        }
+    };
+    within(LINGER, rest).await;
+}
+
+/// A head shorter than this is parsed each time bytes arrive, so that garbage is refused at once.
+const EARLY: usize = 2048;
+const HEAD_READ: usize = 8 * 1024;
+const SCRATCH: usize = 64 * 1024;
+const DRAIN: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_secs(1);
+const MOST_LINGERED: usize = 256 * 1024 * 1024;

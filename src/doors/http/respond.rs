@@ -1,0 +1,272 @@
+//! Responses: the only place that knows status numbers.
+
+use std::cell::RefCell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::StatusCode;
+use serde::Serialize;
+
+use crate::api::system::VERSION;
+use crate::api::{Form, Part};
+use crate::error::{Error, Kind};
+use crate::wire::http::date;
+use crate::wire::http::head::Refusal;
+use crate::wire::http::reply::{Delimiter, Reply};
+
+/// What the connection knows about a response besides its content.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    /// HTTP/1.1 or HTTP/1.0.
+    pub(super) is_11: bool,
+    /// True when another request may follow.
+    pub(super) keep: bool,
+    /// True for HEAD.
+    pub(super) head_only: bool,
+}
+
+/// A response whose body is all here.
+pub(super) struct Whole {
+    pub(super) status: StatusCode,
+    pub(super) media: Option<&'static str>,
+    pub(super) fields: Vec<(&'static str, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Whole {
+    pub(super) fn empty(status: StatusCode) -> Self {
+        Self {
+            status,
+            media: None,
+            fields: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    pub(super) fn json(body: Vec<u8>) -> Self {
+        Self {
+            media: Some(JSON),
+            body,
+            ..Self::empty(StatusCode::OK)
+        }
+    }
+
+    fn text(status: StatusCode, text: &str) -> Self {
+        Self {
+            media: Some("text/plain; charset=utf-8"),
+            body: text.as_bytes().to_vec(),
+            ..Self::empty(status)
+        }
+    }
+
+    /// The response to a failed operation, in the form of its row.
+    pub(super) fn error(error: &Error, form: Form) -> Self {
+        let kind = error.kind();
+        let status = status(kind);
+        let sentence = error.sentence();
+        let mut whole = match slug(kind) {
+            Some(slug) if form == Form::Json => {
+                let body = serde_json::to_vec(&Failure {
+                    error: slug,
+                    detail: sentence,
+                });
+                Self {
+                    status,
+                    ..Self::json(body.unwrap_or_default())
+                }
+            }
+            _ if kind == Kind::RangeNotSatisfiable => Self {
+                fields: vec![("content-range", sentence.to_owned())],
+                ..Self::empty(status)
+            },
+            _ if sentence.is_empty() => Self::empty(status),
+            _ => Self::text(status, sentence),
+        };
+        match kind {
+            Kind::Busy => whole.fields.push(("retry-after", "1".into())),
+            Kind::UnsupportedCoding => whole.fields.push(("accept-encoding", "identity".into())),
+            _ => {}
+        }
+        whole
+    }
+
+    /// The response to a path that exists, by a method that it does not have.
+    pub(super) fn wrong_method(status: StatusCode, allow: String) -> Self {
+        Self {
+            fields: vec![("allow", allow)],
+            ..Self::empty(status)
+        }
+    }
+
+    /// Head and body in one piece.
+    pub(super) fn written(&self, manner: Manner) -> Vec<u8> {
+        let mut reply = begin(self.status, self.media, &self.fields, manner);
+        reply.delimiter(match self.status {
+            StatusCode::NO_CONTENT => Delimiter::None,
+            _ => Delimiter::Length(self.body.len() as u64),
+        });
+        let mut bytes = end(reply, manner);
+        if !manner.head_only {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    error: &'a str,
+    detail: &'a str,
+}
+
+/// The head of a response whose body is produced while it is sent.
+pub(super) fn streamed(
+    media: &'static str,
+    part: Option<Part>,
+    fields: &[(&'static str, String)],
+    framing: Delimiter,
+    manner: Manner,
+) -> Vec<u8> {
+    let status = match part {
+        Some(_) => StatusCode::PARTIAL_CONTENT,
+        None => StatusCode::OK,
+    };
+    let mut reply = begin(status, Some(media), fields, manner);
+    if let Some(Part { first, last, total }) = part {
+        reply.field("content-range", &format!("bytes {first}-{last}/{total}"));
+    }
+    reply.delimiter(framing);
+    end(reply, manner)
+}
+
+/// The interim response that invites the body.
+pub(super) fn invitation() -> Vec<u8> {
+    let mut reply = Reply::new(true, StatusCode::CONTINUE);
+    reply.field(VERSION_FIELD, VERSION);
+    reply.finish()
+}
+
+/// The response to a head that cannot be understood; `None` when the connection is just closed.
+pub(super) fn refusal(refusal: Refusal) -> Option<Vec<u8>> {
+    let status = match refusal {
+        Refusal::Bad(_) => StatusCode::BAD_REQUEST,
+        Refusal::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Refusal::TargetTooLong => StatusCode::URI_TOO_LONG,
+        Refusal::Http2 => return None,
+    };
+    let manner = Manner {
+        is_11: true,
+        keep: false,
+        head_only: false,
+    };
+    Some(Whole::empty(status).written(manner))
+}
+
+/// The response to a request that took too long to arrive.
+pub(super) fn timed_out() -> Whole {
+    Whole::empty(StatusCode::REQUEST_TIMEOUT)
+}
+
+/// The error for a body over the limit.
+pub(super) fn too_long() -> Error {
+    Kind::TooLarge.told("length limit exceeded")
+}
+
+/// The status of a kind.
+pub(super) fn status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::Malformed
+        | Kind::BadHead
+        | Kind::ClientGone
+        | Kind::UnknownUser
+        | Kind::UnknownGroup
+        | Kind::UnknownShell => StatusCode::BAD_REQUEST,
+        Kind::Unauthorized => StatusCode::UNAUTHORIZED,
+        Kind::NotBootstrapped | Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::TokenTaken | Kind::StillRunning | Kind::AlreadyAcked | Kind::StdinNotRequested => {
+            StatusCode::CONFLICT
+        }
+        Kind::UnknownExec | Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::StdinWriteTimeout | Kind::ClientStalled => StatusCode::REQUEST_TIMEOUT,
+        Kind::StdinClosed => StatusCode::GONE,
+        Kind::StdinWriteTooLarge | Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Kind::UnsupportedCoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Kind::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
+        Kind::SpawnFailed | Kind::StdinWriteFailed | Kind::Internal => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        Kind::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+    }
+}
+
+/// The slug that clients branch on, for the kinds that have one (contract, section 2.2).
+fn slug(kind: Kind) -> Option<&'static str> {
+    Some(match kind {
+        Kind::Malformed => "malformed_request",
+        Kind::UnknownExec => "unknown_exec",
+        Kind::UnknownUser => "unknown_user",
+        Kind::UnknownGroup => "unknown_group",
+        Kind::UnknownShell => "unknown_shell",
+        Kind::SpawnFailed => "spawn_failed",
+        Kind::StillRunning => "still_running",
+        Kind::AlreadyAcked => "already_acked",
+        Kind::StdinNotRequested => "stdin_not_requested",
+        Kind::StdinClosed => "stdin_closed",
+        Kind::StdinWriteTimeout => "stdin_write_timeout",
+        Kind::StdinWriteTooLarge => "stdin_write_too_large",
+        Kind::StdinWriteFailed => "stdin_write_failed",
+        _ => return None,
+    })
+}
+
+fn begin(
+    status: StatusCode,
+    media: Option<&'static str>,
+    fields: &[(&'static str, String)],
+    manner: Manner,
+) -> Reply {
+    let mut reply = Reply::new(manner.is_11, status);
+    if let Some(media) = media {
+        reply.field("content-type", media);
+    }
+    reply.field(VERSION_FIELD, VERSION);
+    for (name, value) in fields {
+        reply.field(name, value);
+    }
+    reply
+}
+
+fn end(mut reply: Reply, manner: Manner) -> Vec<u8> {
+    match (manner.is_11, manner.keep) {
+        (_, false) => drop(reply.field("connection", "close")),
+        (false, true) => drop(reply.field("connection", "keep-alive")),
+        (true, true) => {}
+    }
+    NOW.with_borrow_mut(|now| reply.field("date", now.text()));
+    reply.finish()
+}
+
+/// The date field's text, made once per second.
+struct Now {
+    second: u64,
+    text: String,
+}
+
+impl Now {
+    fn text(&mut self) -> &str {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let second = since.map_or(0, |since| since.as_secs());
+        if second != self.second || self.text.is_empty() {
+            self.second = second;
+            self.text = date::imf(i64::try_from(second).unwrap_or(i64::MAX));
+        }
+        &self.text
+    }
+}
+
+thread_local! {
+    static NOW: RefCell<Now> = const { RefCell::new(Now { second: 0, text: String::new() }) };
+}
+
+/// The field by which a client of the reference recognises a daemon (contract, D7).
+const VERSION_FIELD: &str = "microvms-agentd-version";
+const JSON: &str = "application/json";

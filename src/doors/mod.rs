@@ -1,0 +1,3 @@
+//! How it is asked: the doors to the one table of operations.
+
+pub mod http;

@@ -1,0 +1,192 @@
+//! One exec: what it was asked, what it wrote, how it ended.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use super::capture::Capture;
+use super::kill::Tree;
+use super::replay::Replay;
+use super::stdin::Stdin;
+use super::{Limits, Stream};
+use crate::error::{Kind, Result};
+use crate::ring::child::Exit;
+use crate::ring::notify::Event;
+
+/// An exec from its start until it is collected.
+pub struct Exec {
+    pub(super) id: String,
+    /// Counts starts, so that listings have an order.
+    pub(super) serial: u64,
+    pub(super) began: Instant,
+    /// Seconds since the epoch at the start.
+    pub(super) started_at: u64,
+    pub(super) reap: bool,
+    pub(super) tree: Tree,
+    pub(super) stdin: Stdin,
+    pub(super) replay: RefCell<Replay>,
+    /// Happens when output was added and when the exec has ended.
+    pub(super) changed: Event,
+    heads: RefCell<[Capture; 2]>,
+    outcome: Cell<Option<Outcome>>,
+    acked: Cell<Option<Instant>>,
+}
+
+/// How far an exec is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not ended, or still lingering.
+    Running,
+    /// Ended; the result waits.
+    Exited,
+    /// The result was handed out.
+    Acked,
+}
+
+/// How an exec ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What the kernel said of the child.
+    pub exit: Exit,
+    /// True when the time limit ended it.
+    pub timed_out: bool,
+    /// True when the result lacks output that was read.
+    pub truncated: bool,
+    /// True when somebody still held a pipe when reading stopped.
+    pub writers_may_be_alive: bool,
+    /// Bytes of output, both streams together.
+    pub total: u64,
+    /// Running time from the start to the last byte.
+    pub wall: Duration,
+}
+
+/// A result: how an exec ended and the head of what it wrote, as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The head of the standard output; invalid UTF-8 became U+FFFD.
+    pub stdout: String,
+    /// The head of the standard error, likewise.
+    pub stderr: String,
+}
+
+/// What is fixed when an exec is registered.
+pub(super) struct Birth {
+    pub(super) id: String,
+    pub(super) serial: u64,
+    pub(super) started_at: u64,
+    pub(super) reap: bool,
+    pub(super) tree: Tree,
+    pub(super) stdin: Stdin,
+}
+
+impl Exec {
+    pub(super) fn new(birth: Birth, limits: &Limits) -> Self {
+        Self {
+            id: birth.id,
+            serial: birth.serial,
+            began: Instant::now(),
+            started_at: birth.started_at,
+            reap: birth.reap,
+            tree: birth.tree,
+            stdin: birth.stdin,
+            replay: RefCell::new(Replay::new(limits.replay_bytes)),
+            changed: Event::default(),
+            heads: RefCell::new([(); 2].map(|()| Capture::new(limits.max_output_bytes))),
+            outcome: Cell::new(None),
+            acked: Cell::new(None),
+        }
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        match (self.outcome.get(), self.acked.get()) {
+            (None, _) => Phase::Running,
+            (Some(_), None) => Phase::Exited,
+            (Some(_), Some(_)) => Phase::Acked,
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.outcome.get()
+    }
+
+    /// The result, while it waits to be acked.
+    pub fn report(&self) -> Option<Report> {
+        let outcome = self.outcome.get()?;
+        if self.acked.get().is_some() {
+            return None;
+        }
+        let heads = self.heads.borrow();
+        let [stdout, stderr] = heads.each_ref().map(|head| head.text().into_owned());
+        Some(Report {
+            outcome,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// Hands the result out for the last time and frees it.
+    pub(super) fn ack(&self, now: Instant) -> Result<Report> {
+        let Some(outcome) = self.outcome.get() else {
+            return Err(Kind::StillRunning.told("the exec has not ended"));
+        };
+        if self.acked.get().is_some() {
+            return Err(Kind::AlreadyAcked.told("the result was handed out by an earlier ack"));
+        }
+        self.acked.set(Some(now));
+        let heads = self.heads.borrow_mut().each_mut().map(Capture::take);
+        let [stdout, stderr] = heads.map(into_text);
+        Ok(Report {
+            outcome,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// True when it was acked at least `ttl` before `now`.
+    pub(super) fn is_stale(&self, now: Instant, ttl: Duration) -> bool {
+        self.acked
+            .get()
+            .is_some_and(|acked| now.saturating_duration_since(acked) >= ttl)
+    }
+
+    /// Adds output that was read.
+    pub(super) fn publish(&self, stream: Stream, bytes: &[u8]) {
+        self.heads.borrow_mut()[stream as usize].push(bytes);
+        self.replay.borrow_mut().push(stream, bytes);
+        self.changed.happen();
+    }
+
+    /// Publishes the end, after the last byte of output.
+    pub(super) fn finish(&self, exit: Exit, timed_out: bool, writers_may_be_alive: bool) {
+        self.stdin.close();
+        self.outcome.set(Some(Outcome {
+            exit,
+            timed_out,
+            truncated: self.heads.borrow().iter().any(Capture::is_truncated),
+            writers_may_be_alive,
+            total: self.replay.borrow().total(),
+            wall: self.began.elapsed(),
+        }));
+        self.changed.happen();
+    }
+
+    /// Waits for the end.
+    pub(super) async fn finished(&self) -> Outcome {
+        loop {
+            let seen = self.changed.count();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome;
+            }
+            self.changed.after(seen).await;
+        }
+    }
+}
+
+/// Bytes as text, without a copy when they are valid.
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}

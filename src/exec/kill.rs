@@ -1,0 +1,360 @@
+//! The processes of one exec: finding all of them, and ending them.
+//!
+//! Members are the processes of the child's group, everything descended from them, and orphans that carry the exec's
+//! mark (see [`super::marks`]) with everything descended from those. So a daemon that forked twice and called
+//! `setsid` is found too.
+//!
+//! A group number outlives its group and may come back as somebody else's. It is trusted while the child was not
+//! reaped; later only while a member carries the mark (or marks cannot be read); and never again once the group was
+//! seen empty.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
+    test_kill_process_group,
+};
+
+use super::scan::{self, Process};
+use crate::error::Result;
+use crate::ring::clock::{self, Deadline};
+use crate::ring::{Fd, pool};
+
+/// What is known of the processes of one exec.
+pub(super) struct Tree {
+    leader: i32,
+    mark: Option<u64>,
+    reaped: Cell<bool>,
+    gone: Cell<bool>,
+}
+
+impl Tree {
+    /// The tree of a child that was just started, with the mark it was given.
+    pub(super) fn new(leader: i32, mark: Option<u64>) -> Self {
+        Self {
+            leader,
+            mark,
+            reaped: Cell::new(false),
+            gone: Cell::new(false),
+        }
+    }
+
+    /// The number of the group, which is the pid of the child.
+    pub(super) fn group(&self) -> i32 {
+        self.leader
+    }
+
+    /// The mark that descendants carry.
+    pub(super) fn mark(&self) -> Option<u64> {
+        self.mark
+    }
+
+    /// Says that the child was reaped: from now on its group can vanish.
+    pub(super) fn reaped(&self) {
+        self.reaped.set(true);
+        if let Some(group) = Pid::from_raw(self.leader)
+            && test_kill_process_group(group) == Err(rustix::io::Errno::SRCH)
+        {
+            self.gone.set(true);
+        }
+    }
+
+    /// Says that the number of the group belongs to somebody else now.
+    pub(super) fn forget_group(&self) {
+        self.gone.set(true);
+    }
+
+    /// True when the group is known to be empty for good.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// True when the group may vanish, so that a walk that finds it empty proves it gone.
+    pub(super) fn may_vanish(&self) -> bool {
+        self.reaped.get()
+    }
+
+    /// Sends SIGTERM to every member, SIGKILL to those left after `grace`; false when there was none.
+    ///
+    /// Ends as soon as no live member is left. If dropped, signals already sent stay sent.
+    ///
+    /// # Errors
+    /// `Busy` or `Internal` when the process table could not be walked.
+    pub(super) async fn end(&self, grace: Duration) -> Result<bool> {
+        let asked = self.press(Signal::TERM, Deadline::after(grace)).await?;
+        if asked.left {
+            let forced = self
+                .press(Signal::KILL, Deadline::after(KILL_WAIT))
+                .await?;
+            if forced.left {
+                tracing::warn!(group = self.leader, "processes outlive SIGKILL");
+            }
+        }
+        Ok(asked.found)
+    }
+
+    /// Kills the group without looking, for when looking failed; does nothing once the child was reaped.
+    pub(super) fn end_blindly(&self) {
+        if let Some(group) = Pid::from_raw(self.leader)
+            && !self.reaped.get()
+        {
+            // ESRCH: it ended by itself.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// Sends `signal` to every member, new ones included, until none is left or the deadline passes.
+    async fn press(&self, signal: Signal, deadline: Deadline) -> Result<Pressed> {
+        let mut told = HashSet::new();
+        let mut found = false;
+        loop {
+            let target = self.target();
+            let strike = pool::run(move || strike(&target, signal, told)).await?;
+            if target.reaped && !strike.group_exists {
+                self.gone.set(true);
+            }
+            found |= strike.live > 0;
+            if strike.live == 0 {
+                return Ok(Pressed { found, left: false });
+            }
+            wait_for_ends(strike.watched, deadline).await;
+            if deadline.has_passed() {
+                return Ok(Pressed { found, left: true });
+            }
+            told = strike.told;
+        }
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            leader: self.leader,
+            reaped: self.reaped.get(),
+            gone: self.gone.get(),
+            mark: self.mark,
+            reaper: getpid().as_raw_nonzero().get(),
+        }
+    }
+}
+
+struct Pressed {
+    found: bool,
+    left: bool,
+}
+
+/// What a walk looks for; plain values, because it runs on another thread.
+#[derive(Clone, Copy)]
+struct Target {
+    leader: i32,
+    reaped: bool,
+    gone: bool,
+    mark: Option<u64>,
+    reaper: i32,
+}
+
+/// A process for good: pid and start time.
+type Who = (i32, u64);
+
+/// What one walk found and signalled.
+struct Strike {
+    live: usize,
+    group_exists: bool,
+    told: HashSet<Who>,
+    watched: Vec<OwnedFd>,
+}
+
+/// Waits until each of the watched processes has ended, or the deadline passes.
+async fn wait_for_ends(watched: Vec<OwnedFd>, deadline: Deadline) {
+    let mut seen = 0;
+    for pidfd in watched {
+        let Ok(pidfd) = Fd::new(pidfd) else { continue };
+        seen += 1;
+        if clock::until(deadline, pidfd.readable()).await.is_none() {
+            return;
+        }
+    }
+    if seen == 0 {
+        // Out of descriptors: the one case in which there is nothing to wait for.
+        clock::sleep(BLIND_PAUSE).await;
+    }
+}
+
+/// Walks the process table and signals every member that is not in `told`; the first time, the group as one.
+fn strike(target: &Target, signal: Signal, mut told: HashSet<Who>) -> Strike {
+    let all = scan::processes();
+    let found = members(&all, target, scan::timer_slack);
+    let as_one = told.is_empty() && found.iter().any(|member| member.group == target.leader);
+    if let Some(group) = Pid::from_raw(target.leader)
+        && as_one
+        && !target.gone
+    {
+        // What is sent to the group reaches what was forked since the walk; a refusal leaves members to be seen.
+        let _ = kill_process_group(group, signal);
+    }
+    let mut watched = Vec::new();
+    for member in &found {
+        let is_new = told.insert((member.pid, member.started));
+        let needs_signal = is_new && !(as_one && member.group == target.leader);
+        if !needs_signal && watched.len() >= WATCHED {
+            continue;
+        }
+        let Some(pidfd) = open(member) else { continue };
+        if needs_signal {
+            let _ = pidfd_send_signal(&pidfd, signal);
+        }
+        if watched.len() < WATCHED {
+            watched.push(pidfd);
+        }
+    }
+    Strike {
+        live: found.len(),
+        group_exists: all.iter().any(|process| process.group == target.leader),
+        told,
+        watched,
+    }
+}
+
+/// A descriptor for exactly the process that was seen; `None` when it has ended.
+fn open(seen: &Process) -> Option<OwnedFd> {
+    let pidfd = pidfd_open(Pid::from_raw(seen.pid)?, PidfdFlags::empty()).ok()?;
+    // The number was free to be reused until the descriptor was open.
+    let now = scan::process(seen.pid)?;
+    (now.started == seen.started).then_some(pidfd)
+}
+
+/// The live members of the exec among `all`.
+fn members<'a>(
+    all: &'a [Process],
+    target: &Target,
+    slack: impl Fn(i32) -> Option<u64>,
+) -> Vec<&'a Process> {
+    let in_group = |process: &&Process| process.live && process.group == target.leader;
+    let has_mark = |process: &Process| slack(process.pid).is_some_and(|ns| Some(ns) == target.mark);
+    // Zero is what a real-time policy shows: such a process says nothing about its mark.
+    let may_have_mark =
+        |process: &Process| slack(process.pid).is_none_or(|ns| ns == 0 || Some(ns) == target.mark);
+    let is_ours = !target.gone
+        && (!target.reaped
+            || target.mark.is_none()
+            || all.iter().filter(in_group).any(may_have_mark));
+
+    let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
+    for process in all.iter().filter(|process| process.live) {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let is_root = |process: &Process| {
+        let leads = process.pid == target.leader && !target.reaped;
+        let orphaned = process.parent == target.reaper && !leads;
+        leads || (is_ours && in_group(&process)) || (orphaned && has_mark(process))
+    };
+    let mut pending: Vec<&Process> = all
+        .iter()
+        .filter(|process| process.live && is_root(process))
+        .collect();
+    let mut known: HashSet<i32> = pending.iter().map(|process| process.pid).collect();
+    let mut found = Vec::new();
+    while let Some(member) = pending.pop() {
+        found.push(member);
+        for child in children.get(&member.pid).into_iter().flatten() {
+            if known.insert(child.pid) {
+                pending.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// Processes watched at a time; the walk is repeated when they have ended.
+const WATCHED: usize = 64;
+/// How long processes may take to vanish after SIGKILL.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// Pause between walks when no process can be watched.
+const BLIND_PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: i32 = 10;
+    const LEADER: i32 = 100;
+    const MARK: u64 = 50_001;
+
+    /// pid, parent, group, live.
+    fn table(rows: &[(i32, i32, i32, bool)]) -> Vec<Process> {
+        let row = |&(pid, parent, group, live): &(i32, i32, i32, bool)| Process {
+            pid,
+            parent,
+            group,
+            live,
+            started: 1,
+        };
+        rows.iter().map(row).collect()
+    }
+
+    fn check(
+        rows: &[(i32, i32, i32, bool)],
+        (reaped, gone): (bool, bool),
+        marked: &[i32],
+        expected: &[i32],
+    ) {
+        let all = table(rows);
+        let target = Target {
+            leader: LEADER,
+            reaped,
+            gone,
+            mark: Some(MARK),
+            reaper: ME,
+        };
+        let slack = |pid| Some(if marked.contains(&pid) { MARK } else { 50_000 });
+        let mut found: Vec<_> = members(&all, &target, slack)
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_group_and_its_descendants_are_members() {
+        let rows = [
+            (LEADER, ME, LEADER, true),
+            (101, LEADER, LEADER, true),
+            (102, 101, 102, true),
+            (103, 102, 102, true),
+            (104, LEADER, LEADER, false),
+            (900, ME, 900, true),
+        ];
+        check(&rows, (false, false), &[LEADER], &[LEADER, 101, 102, 103]);
+    }
+
+    #[test]
+    fn an_orphan_with_the_mark_is_a_member_and_another_is_not() {
+        let rows = [(200, ME, 200, true), (201, 200, 201, true), (300, ME, 300, true)];
+        check(&rows, (true, true), &[200], &[200, 201]);
+    }
+
+    #[test]
+    fn a_marked_process_that_is_no_orphan_of_ours_is_left_alone() {
+        check(&[(200, 1, 200, true)], (true, true), &[200], &[]);
+    }
+
+    #[test]
+    fn a_reused_group_number_is_left_alone() {
+        let rows = [(LEADER, ME, LEADER, true), (101, LEADER, LEADER, true)];
+        check(&rows, (true, true), &[], &[]);
+        check(&rows, (true, false), &[], &[]);
+    }
+
+    #[test]
+    fn a_group_is_trusted_as_a_whole_while_one_member_has_the_mark() {
+        let rows = [(101, ME, LEADER, true), (102, ME, LEADER, true)];
+        check(&rows, (true, false), &[102], &[101, 102]);
+    }
+
+    #[test]
+    fn a_leader_that_left_its_group_is_still_found() {
+        check(&[(LEADER, ME, 7, true)], (false, false), &[], &[LEADER]);
+    }
+}

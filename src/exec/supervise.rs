@@ -1,0 +1,149 @@
+//! The life of one exec after its start: both pipes read to their end, the child awaited, limits of time enforced.
+//!
+//! ```text
+//! started ──> reading ──── pipes at their end and child reaped ────────────────> finished
+//!               │  time limit: SIGTERM, grace, SIGKILL (still reading)              ^
+//!               │  child reaped, reap asked: the same for what is left              │
+//!               └─ child reaped, a pipe still open: linger, then stop reading ──────┘
+//! ```
+
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use super::entry::Exec;
+use super::together::{First, both, first};
+use super::{Limits, Stream};
+use crate::ring::child::{Child, Exit};
+use crate::ring::clock::{self, Deadline};
+use crate::ring::notify::Once;
+use crate::ring::{Fd, buffers, pool};
+
+/// A child that runs, and the ends of the pipes that it writes to.
+pub(super) struct Started {
+    pub(super) child: Child,
+    pub(super) stdout: Fd,
+    pub(super) stderr: Fd,
+    pub(super) deadline: Deadline,
+}
+
+/// Watches `exec` to its end and publishes how it ended.
+///
+/// Runs as a task of its own and is never dropped before its end.
+pub(super) async fn supervise(exec: Rc<Exec>, started: Started, limits: Rc<Limits>) {
+    let over = Once::default();
+    let watch = async {
+        let ended = end_of(&exec, &started, &limits).await;
+        over.set(());
+        ended
+    };
+    let drain = async {
+        let (stdout, stderr) = (&started.stdout, &started.stderr);
+        let reading = both(
+            read(&exec, Stream::Stdout, stdout),
+            read(&exec, Stream::Stderr, stderr),
+        );
+        let linger = async {
+            over.wait().await;
+            clock::sleep(limits.output_linger).await;
+        };
+        match first(reading, linger).await {
+            First::Left(_) => false,
+            First::Right(()) => {
+                // What was written before the linger ended counts, even if we were not told of it yet.
+                let at_end = [
+                    read_waiting(&exec, Stream::Stdout, stdout),
+                    read_waiting(&exec, Stream::Stderr, stderr),
+                ];
+                at_end != [Got::End; 2]
+            }
+        }
+    };
+    let ((exit, timed_out), writers_may_be_alive) = both(watch, drain).await;
+    drop(started);
+    exec.finish(exit, timed_out, writers_may_be_alive);
+}
+
+/// Waits for the child, ending it at the deadline; true with the exit when the deadline did.
+async fn end_of(exec: &Exec, started: &Started, limits: &Limits) -> (Exit, bool) {
+    let child = &started.child;
+    let in_time = clock::until(started.deadline, child.exited()).await;
+    let timed_out = in_time.is_none();
+    if timed_out {
+        end_tree(exec, limits).await;
+    }
+    let exit = child.exited().await;
+    exec.tree.reaped();
+    if exec.reap && !timed_out {
+        end_tree(exec, limits).await;
+    }
+    (exit, timed_out)
+}
+
+async fn end_tree(exec: &Exec, limits: &Limits) {
+    if let Err(error) = exec.tree.end(limits.kill_grace).await {
+        tracing::warn!(exec = exec.serial, %error, "the process table could not be walked");
+        exec.tree.end_blindly();
+    }
+}
+
+/// What a round of reading came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Got {
+    /// All that was there.
+    All,
+    /// A burst; there may be more.
+    Burst,
+    /// The end of the stream.
+    End,
+}
+
+/// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
+async fn read(exec: &Exec, stream: Stream, pipe: &Fd) {
+    loop {
+        let turn = match read_waiting(exec, stream, pipe) {
+            Got::End => return,
+            Got::All => pipe.readable().await,
+            Got::Burst => give_way(pipe).await,
+        };
+        if turn.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads what is there, up to a burst, without waiting.
+fn read_waiting(exec: &Exec, stream: Stream, pipe: &Fd) -> Got {
+    let mut taken = 0;
+    while taken < BURST {
+        let mut buffer = buffers::lease();
+        let spare = rustix::buffer::spare_capacity(&mut buffer);
+        match rustix::io::read(pipe, spare) {
+            Ok(0) => return Got::End,
+            Ok(count) => {
+                taken += count;
+                exec.publish(stream, &buffer);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Got::All,
+            Err(error) => {
+                tracing::warn!(exec = exec.serial, %error, "a pipe could not be read");
+                return Got::End;
+            }
+        }
+    }
+    Got::Burst
+}
+
+/// Lets the other tasks have their turn while a child writes as fast as we read.
+async fn give_way(pipe: &Fd) -> std::io::Result<()> {
+    let polls_through_ring = crate::ring::running().is_some_and(|driver| driver.uring);
+    if polls_through_ring {
+        return pipe.readable().await;
+    }
+    // Under epoll a ready descriptor answers at once and nobody else would run; a job of the pool takes a turn.
+    pool::run(|| ()).await.map_err(std::io::Error::other)
+}
+
+/// Bytes read in one go before others have their turn: what a full pipe holds.
+const BURST: usize = 1024 * 1024;

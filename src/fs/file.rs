@@ -1,0 +1,213 @@
+//! One file read: opened without ever blocking, sent whole, in part, or as a window of lines.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::lines::{self, Window};
+use super::range::Range;
+use super::target::is_pseudo;
+use crate::error::{Error, Kind, Result};
+use crate::ring::{Fd, Outflow, buffers, clock, file, pool};
+
+/// A file that is open for reading.
+pub struct Opened {
+    file: File,
+    /// `None` for what has no size beforehand: devices, and files that the kernel makes up.
+    size: Option<u64>,
+    /// True when it can be read at an offset.
+    positioned: bool,
+    stat: Stat,
+}
+
+/// Opens `path`, following links; relative to the working directory when it is relative.
+///
+/// # Errors
+/// `NotFound` when it does not exist, `Malformed` for directories and FIFOs, else `Internal`.
+pub async fn open(path: &Path) -> Result<Opened> {
+    if let Some(opened) = open_cached(path) {
+        return opened;
+    }
+    let path = path.to_owned();
+    pool::run(move || open_now(&path)).await?
+}
+
+impl Opened {
+    /// Bytes of the file; `None` when it ends where it ends.
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// A strong validator, quotes included: it changes with every change of the file that the kernel can tell.
+    pub fn etag(&self) -> Option<String> {
+        let Stat { st_ino, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
+        let size = self.size?;
+        Some(format!("\"{st_ino:x}-{size:x}-{st_mtime:x}.{st_mtime_nsec:x}-{st_ctime:x}.{st_ctime_nsec:x}\""))
+    }
+
+    /// The time of last modification, seconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.stat.st_mtime
+    }
+
+    /// Sends the file, or a part of it.
+    ///
+    /// # Errors
+    /// Those of the sink; `Internal` when the file cannot be read or is shorter than it was.
+    pub async fn send(self, part: Option<Range>, sink: &mut dyn Outflow) -> Result<()> {
+        if let Some(size) = self.size {
+            let (first, length) = part.map_or((0, size), |part| (part.first, part.length()));
+            return sink.send_file(&self.file, first, length).await;
+        }
+        let mut reader = self.reader();
+        let mut buffer = buffers::lease();
+        while reader.read(&mut buffer).await? > 0 {
+            sink.write(&buffer).await?;
+            buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Sends a window of its lines.
+    ///
+    /// # Errors
+    /// As [`Opened::send`].
+    pub async fn send_lines(self, window: Window, sink: &mut dyn Outflow) -> Result<()> {
+        lines::send(window, self.reader(), sink).await
+    }
+
+    fn reader(self) -> Reader {
+        Reader { file: self.file, positioned: self.positioned, offset: 0, inline: 0 }
+    }
+}
+
+/// Reads a file from its start to its end.
+pub(super) struct Reader {
+    file: File,
+    positioned: bool,
+    offset: u64,
+    /// Bytes read on this thread since the last wait.
+    inline: u64,
+}
+
+impl Reader {
+    /// Reads into the spare capacity of `into`, which is empty; 0 at the end.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub(super) async fn read(&mut self, into: &mut Vec<u8>) -> Result<usize> {
+        if !self.positioned {
+            return self.read_stream(into).await;
+        }
+        // A file that is all cached would never make us wait, so now and then a helper reads, and others get their turn.
+        if self.inline < INLINE
+            && let Some(count) = file::try_read_at(&self.file, into, self.offset)
+        {
+            self.offset += count as u64;
+            self.inline += count as u64;
+            return Ok(count);
+        }
+        self.inline = 0;
+        let offset = self.offset;
+        let count = self.on_helper(into, move |file, buffer| {
+            buffer.resize(buffer.capacity(), 0);
+            let count = file.read_at(buffer, offset);
+            buffer.truncate(*count.as_ref().unwrap_or(&0));
+            count
+        });
+        let count = count.await?.map_err(unreadable)?;
+        self.offset += count as u64;
+        Ok(count)
+    }
+
+    /// A device: what is there, or wait for it.
+    async fn read_stream(&mut self, into: &mut Vec<u8>) -> Result<usize> {
+        loop {
+            let outcome = self.on_helper(into, |file, buffer| {
+                let count = rustix::io::read(file, rustix::buffer::spare_capacity(buffer));
+                count.map(|_| buffer.len()).map_err(std::io::Error::from)
+            });
+            match outcome.await? {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    let fd = self.file.try_clone().and_then(|file| Fd::new(file.into()));
+                    let ready = clock::within(PATIENCE, fd.map_err(unreadable)?.readable()).await;
+                    ready.ok_or_else(|| Kind::Internal.told("cannot read file: nothing comes"))?.map_err(unreadable)?;
+                }
+                outcome => return outcome.map_err(unreadable),
+            }
+        }
+    }
+
+    async fn on_helper(
+        &self,
+        into: &mut Vec<u8>,
+        read: impl FnOnce(&File, &mut Vec<u8>) -> std::io::Result<usize> + Send + 'static,
+    ) -> Result<std::io::Result<usize>> {
+        let file = self.file.try_clone().map_err(unreadable)?;
+        let mut buffer = std::mem::take(into);
+        let (count, buffer) = pool::run(move || (read(&file, &mut buffer), buffer)).await?;
+        *into = buffer;
+        Ok(count)
+    }
+}
+
+/// Opens a regular file of a local filesystem whose path is cached, so that nothing can block; `None` for all else.
+fn open_cached(path: &Path) -> Option<Result<Opened>> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let probe = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()?;
+    let stat = rustix::fs::fstat(&probe).ok()?;
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    // No block device below it: a filesystem made up by the kernel, or one that may wait for somebody.
+    if !regular || rustix::fs::major(stat.st_dev) == 0 {
+        return None;
+    }
+    Some(open_known(path))
+}
+
+fn open_now(path: &Path) -> Result<Opened> {
+    // Opening a FIFO, if only for an instant, is seen by whoever waits at its other end.
+    let stat = rustix::fs::stat(path).map_err(unopened)?;
+    judge(&stat)?;
+    open_known(path)
+}
+
+fn open_known(path: &Path) -> Result<Opened> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(unopened)?;
+    let stat = rustix::fs::fstat(&file).map_err(unopened)?;
+    judge(&stat)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let regular = kind == FileType::RegularFile;
+    let sized = regular && (rustix::fs::major(stat.st_dev) != 0 || !is_pseudo(&file));
+    let size = sized.then(|| u64::try_from(stat.st_size).unwrap_or(0));
+    let positioned = regular || kind == FileType::BlockDevice;
+    Ok(Opened { file: file.into(), size, positioned, stat })
+}
+
+fn judge(stat: &Stat) -> Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Err(Kind::Malformed.told("path is a directory; use /v1/fs/tar")),
+        FileType::Fifo => Err(Kind::Malformed.told("path is a FIFO; it cannot be read as a file")),
+        _ => Ok(()),
+    }
+}
+
+fn unopened(errno: Errno) -> Error {
+    match errno {
+        Errno::NOENT => Kind::NotFound.told("no such file"),
+        _ => unreadable(errno.into()),
+    }
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Kind::Internal.told("cannot read file").because(error)
+}
+
+/// Bytes read on the main thread before a helper reads.
+const INLINE: u64 = 2 * 1024 * 1024;
+/// How long a device may have nothing to say.
+const PATIENCE: Duration = Duration::from_secs(30);

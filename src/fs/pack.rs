@@ -1,0 +1,252 @@
+//! A tree packed into an archive while it is sent.
+//!
+//! Heads and small files go through one buffer: what is cached is read into it at once, what is not leaves a gap that
+//! a batch of reads fills before the buffer is sent. Large files go from the page cache to the sink.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::ReadWriteFlags;
+
+use super::confine::{Descent, Stop, Way, openat2};
+pub use super::walk::Limits;
+use super::walk::{self, Item, More, Plan, ROOT};
+use crate::error::{Error, Kind, Result};
+use crate::ring::batch::{self, Wanted};
+use crate::ring::{Outflow, pool};
+use crate::wire::tar::{Segment, Type, write};
+
+/// An archive to be: every member known, no data read.
+pub struct Pack {
+    plan: Plan,
+    descent: Descent,
+}
+
+/// Walks the tree below `path`, relative to the working directory when it is relative.
+///
+/// # Errors
+/// `NotFound`, `Malformed` when it is no directory, `TooLarge` beyond `limits`, else `Internal`.
+pub async fn plan(path: &Path, limits: Limits) -> Result<Pack> {
+    let path = path.to_owned();
+    let walked = pool::run(move || walk::open(&path).and_then(|root| walk::walk(root, &path, limits)));
+    let (plan, descent) = walked.await??;
+    Ok(Pack { plan, descent })
+}
+
+impl Pack {
+    /// Bytes of the archive.
+    pub fn length(&self) -> u64 {
+        self.plan.length
+    }
+
+    /// Sends the archive: exactly [`Pack::length`] bytes.
+    ///
+    /// # Errors
+    /// Those of the sink; `Internal` when a file is shorter than it was, or gone.
+    pub async fn send(self, sink: &mut dyn Outflow) -> Result<()> {
+        let Self { plan, descent } = self;
+        let mut packer = Packer {
+            plan,
+            descent: Some(descent),
+            directory: None,
+            out: Vec::with_capacity(FLUSH + batch_limit()),
+            gaps: Vec::new(),
+            path: Vec::new(),
+            link: Vec::new(),
+        };
+        for index in 0..packer.plan.items.len() {
+            packer.member(index, sink).await?;
+            if packer.out.len() >= FLUSH || packer.gaps.len() >= batch::MOST {
+                packer.flush(sink).await?;
+            }
+        }
+        packer.out.extend_from_slice(&write::END);
+        packer.flush(sink).await
+    }
+}
+
+struct Packer {
+    plan: Plan,
+    /// Away while a helper uses it.
+    descent: Option<Descent>,
+    /// The directory that was used last, by its place in the plan.
+    directory: Option<(u32, Arc<OwnedFd>)>,
+    /// What is to be sent.
+    out: Vec<u8>,
+    /// Files whose bytes are missing in `out`.
+    gaps: Vec<Gap>,
+    path: Vec<u8>,
+    link: Vec<u8>,
+}
+
+struct Gap {
+    item: usize,
+    /// Where in `out` its bytes go.
+    at: usize,
+    wanted: Wanted,
+}
+
+impl Packer {
+    async fn member(&mut self, index: usize, sink: &mut dyn Outflow) -> Result<()> {
+        let item = self.plan.items[index];
+        self.head(index, &item);
+        if item.kind != Type::File || item.size == 0 {
+            return Ok(());
+        }
+        let dir = self.enter(item.parent).await?;
+        match usize::try_from(item.size) {
+            Ok(size) if size < LARGE && matches!(item.more, More::Nothing) => {
+                self.small(index, dir, size)?;
+                write::pad(item.size, &mut self.out);
+                Ok(())
+            }
+            _ => self.large(index, &item, dir, sink).await,
+        }
+    }
+
+    fn head(&mut self, index: usize, item: &Item) {
+        // The index comes from the plan, which counts in 32 bits.
+        self.plan.path(u32::try_from(index).unwrap_or(0), &mut self.path);
+        self.link.clear();
+        match item.more {
+            More::Twin(twin) => self.plan.path(twin, &mut self.link),
+            _ => self.link.extend_from_slice(self.plan.target(item)),
+        }
+        let device = matches!(item.kind, Type::CharDevice | Type::BlockDevice);
+        let head = write::Head {
+            path: if index == 0 { ROOT } else { &self.path },
+            link: &self.link,
+            kind: item.kind,
+            mode: item.mode.into(),
+            uid: item.uid,
+            gid: item.gid,
+            mtime: item.mtime,
+            size: if device { 0 } else { item.size },
+            device: if device { (rustix::fs::major(item.size), rustix::fs::minor(item.size)) } else { (0, 0) },
+            runs: self.plan.runs(item),
+        };
+        head.write(&mut self.out);
+    }
+
+    /// Takes a small file into the buffer, or leaves a gap for it.
+    fn small(&mut self, index: usize, dir: Arc<OwnedFd>, size: usize) -> Result<()> {
+        let item = &self.plan.items[index];
+        let name = self.plan.name(item);
+        let at = self.out.len();
+        self.out.resize(at + size, 0);
+        if let Ok(file) = openat2(&dir, name, READING, ResolveFlags::CACHED) {
+            let mut slices = [IoSliceMut::new(&mut self.out[at..])];
+            let read = rustix::io::preadv2(&file, &mut slices, 0, ReadWriteFlags::NOWAIT);
+            if read == Ok(size) {
+                return Ok(());
+            }
+        }
+        let name = CString::new(name).map_err(|error| Kind::Internal.told("cannot read file").because(error))?;
+        self.gaps.push(Gap { item: index, at, wanted: Wanted { dir, name, size } });
+        Ok(())
+    }
+
+    async fn large(&mut self, index: usize, item: &Item, dir: Arc<OwnedFd>, sink: &mut dyn Outflow) -> Result<()> {
+        self.flush(sink).await?;
+        let file = self.open(index, dir).await?;
+        let whole = [Segment { offset: 0, length: item.size }];
+        let runs = self.plan.runs(item).unwrap_or(&whole);
+        let mut stored = 0;
+        for run in runs.iter().filter(|run| run.length > 0) {
+            sink.send_file(&file, run.offset, run.length).await?;
+            stored += run.length;
+        }
+        write::pad(stored, &mut self.out);
+        Ok(())
+    }
+
+    async fn open(&self, index: usize, dir: Arc<OwnedFd>) -> Result<File> {
+        let name = self.plan.name(&self.plan.items[index]);
+        let file = match openat2(&dir, name, READING, ResolveFlags::CACHED) {
+            Ok(file) => file,
+            Err(_) => {
+                let name = name.to_vec();
+                let flags = READING | OFlags::CLOEXEC;
+                let opened = pool::run(move || rustix::fs::openat(&dir, name, flags, Mode::empty()));
+                opened.await?.map_err(|errno| self.changed(index).because(errno))?
+            }
+        };
+        let stat = rustix::fs::fstat(&file).map_err(|errno| self.changed(index).because(errno))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size < self.plan.items[index].size {
+            return Err(self.changed(index));
+        }
+        Ok(file.into())
+    }
+
+    /// The descriptor of a directory of the plan.
+    async fn enter(&mut self, index: u32) -> Result<Arc<OwnedFd>> {
+        if let Some((known, dir)) = &self.directory
+            && *known == index
+        {
+            return Ok(Arc::clone(dir));
+        }
+        let mut path = Vec::new();
+        self.plan.path(index, &mut path);
+        let gone = |Stop { errno, .. }| Kind::Internal.told("a directory is gone since it was walked").because(errno);
+        let Some(mut descent) = self.descent.take() else {
+            return Err(Kind::Internal.told("cannot read directory"));
+        };
+        let mut entered = descent.enter(&path, Way::Cached);
+        if entered.is_err() {
+            (descent, entered) = pool::run(move || {
+                let entered = descent.enter(&path, Way::Looking);
+                (descent, entered)
+            })
+            .await?;
+        }
+        self.descent = Some(descent);
+        let dir = entered.map_err(gone)?;
+        self.directory = Some((index, Arc::clone(&dir)));
+        Ok(dir)
+    }
+
+    /// Fills the gaps and sends the buffer.
+    async fn flush(&mut self, sink: &mut dyn Outflow) -> Result<()> {
+        if !self.gaps.is_empty() {
+            let gaps = std::mem::take(&mut self.gaps);
+            let read = batch::read_files(gaps.iter().map(|gap| gap.wanted.clone()).collect()).await;
+            for (gap, bytes) in gaps.iter().zip(read) {
+                let bytes = bytes.map_err(|error| self.changed(gap.item).because(error))?;
+                let place = &mut self.out[gap.at..gap.at + gap.wanted.size];
+                if bytes.len() < place.len() {
+                    return Err(self.changed(gap.item));
+                }
+                place.copy_from_slice(&bytes[..gap.wanted.size]);
+            }
+        }
+        if !self.out.is_empty() {
+            sink.write(&self.out).await?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    fn changed(&self, index: usize) -> Error {
+        let mut path = Vec::new();
+        self.plan.path(u32::try_from(index).unwrap_or(0), &mut path);
+        let name = String::from_utf8_lossy(&path);
+        Kind::Internal.told(format!("{name} is gone, or shorter than it was when it was walked"))
+    }
+}
+
+/// Bytes that the buffer may grow by past [`FLUSH`].
+const fn batch_limit() -> usize {
+    LARGE + 4096
+}
+
+const READING: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+/// Bytes gathered before they are sent.
+const FLUSH: usize = 1024 * 1024;
+/// From this size on a file is sent from the page cache.
+const LARGE: usize = 256 * 1024;

@@ -1,0 +1,96 @@
+//! Free space against the reserve: asked before a write begins and again while it goes on.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::StatVfs;
+
+use crate::error::{Error, Kind, Result};
+use crate::ring::pool;
+
+/// Asks, on the calling thread, whether a write to `path` may begin; for helper threads.
+///
+/// What counts is the filesystem of the nearest ancestor that exists. A reserve of 0 asks nothing.
+///
+/// # Errors
+/// `DiskFull` when less than `reserve` bytes are free. A question that cannot be answered is no pressure.
+pub(super) fn check(path: &Path, reserve: u64) -> Result<()> {
+    if reserve == 0 {
+        return Ok(());
+    }
+    for ancestor in path.ancestors() {
+        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        match rustix::fs::statvfs(ancestor) {
+            Ok(space) => return judge(&space, path, reserve),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// As [`check`], for the filesystem that holds an open file.
+pub(super) fn check_file(file: &File, path: &Path, reserve: u64) -> Result<()> {
+    match rustix::fs::fstatvfs(file) {
+        Ok(space) => judge(&space, path, reserve),
+        Err(_) => Ok(()),
+    }
+}
+
+/// As [`check_file`], from the main thread: `statvfs` can hang on a dead mount, so a helper asks.
+pub(super) async fn recheck(file: &File, path: &Path, reserve: u64) -> Result<()> {
+    if reserve == 0 {
+        return Ok(());
+    }
+    let Ok(file) = file.try_clone() else {
+        return Ok(());
+    };
+    let path: PathBuf = path.into();
+    pool::run(move || check_file(&file, &path, reserve)).await?
+}
+
+/// The error of a write that failed: a full disk is told from everything else.
+pub(super) fn failed(error: impl Into<std::io::Error>, sentence: &'static str) -> Error {
+    let error = error.into();
+    let kind = match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Kind::DiskFull,
+        _ => Kind::Internal,
+    };
+    kind.told(sentence).because(error)
+}
+
+fn judge(space: &StatVfs, path: &Path, reserve: u64) -> Result<()> {
+    let available = space.f_bavail.saturating_mul(space.f_frsize);
+    if reserve == 0 || available >= reserve {
+        return Ok(());
+    }
+    Err(Kind::DiskFull.told(format!(
+        "refusing to write {}: {available} bytes available on the target filesystem, below the {reserve} byte reserve",
+        path.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_ancestor_that_exists_is_asked() {
+        let error = check(Path::new("/tmp/no/such/place"), u64::MAX).expect_err("nothing has so much");
+        assert_eq!(error.kind(), Kind::DiskFull);
+        let text = error.sentence();
+        assert!(text.starts_with("refusing to write /tmp/no/such/place: "), "{text}");
+        assert!(text.ends_with("below the 18446744073709551615 byte reserve"), "{text}");
+    }
+
+    #[test]
+    fn a_reserve_of_nothing_asks_nothing() {
+        assert!(check(Path::new("/proc/x"), 0).is_ok());
+    }
+
+    #[test]
+    fn a_filesystem_without_space_is_under_pressure() {
+        assert!(check(Path::new("/proc/x"), 1).is_err());
+        assert!(check(Path::new("relative/x"), 1).is_ok());
+    }
+}

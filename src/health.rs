@@ -1,0 +1,55 @@
+//! How much disk is left: a look that cannot stall the thread.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::ring::clock::within;
+use crate::ring::pool;
+
+/// Free space, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Disk {
+    /// What an unprivileged writer could still use.
+    pub available_bytes: u64,
+    /// What must stay free; 0 disables the guard.
+    pub reserve_bytes: u64,
+    /// True when a write would be refused now.
+    pub under_pressure: bool,
+}
+
+/// Free space where the daemon works, measured again when the last look is older than [`FRESH`].
+#[derive(Default)]
+pub struct Gauge {
+    last: RefCell<Option<u64>>,
+    looked: Cell<Option<Instant>>,
+}
+
+/// How long a look stays good.
+const FRESH: Duration = Duration::from_millis(200);
+/// How long a look may take; a mount that is dead then counts as not measurable.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Gauge {
+    /// The disk as it is now, give or take [`FRESH`].
+    pub async fn read(&self, reserve_bytes: u64) -> Option<Disk> {
+        let known = self.last.borrow().is_some();
+        let fresh = known && self.looked.get().is_some_and(|at| at.elapsed() < FRESH);
+        if !fresh {
+            self.looked.set(Some(Instant::now()));
+            let looked = within(PATIENCE, pool::run(|| rustix::fs::statvfs("."))).await;
+            let free = match looked {
+                Some(Ok(Ok(found))) => Some(found.f_bavail.saturating_mul(found.f_frsize)),
+                _ => None,
+            };
+            *self.last.borrow_mut() = free;
+        }
+        let available_bytes = (*self.last.borrow())?;
+        Some(Disk {
+            available_bytes,
+            reserve_bytes,
+            under_pressure: reserve_bytes > 0 && available_bytes < reserve_bytes,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! The head of a response, written in one go.
+
+/// How the body of a response is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delimiter {
+    /// So many bytes.
+    Length(u64),
+    /// The chunked coding (HTTP/1.1 only).
+    Chunked,
+    /// The end of the connection (HTTP/1.0).
+    Close,
+    /// There is none by definition (204, 1xx).
+    None,
+}
+
+/// A response head under construction; names are lower case and go out in the order they are added.
+pub struct Reply(Vec<u8>);
+
+impl Reply {
+    /// Starts with the status line.
+    pub fn new(is_11: bool, status: http::StatusCode) -> Self {
+        let mut head = Vec::with_capacity(256);
+        head.extend_from_slice(if is_11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+        head.extend_from_slice(status.as_str().as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        head.extend_from_slice(b"\r\n");
+        Self(head)
+    }
+
+    /// Adds a field. Bytes that cannot stand in a value (CR, LF, NUL) become spaces.
+    pub fn field(&mut self, name: &str, value: &str) -> &mut Self {
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b": ");
+        let safe = value.bytes().map(|byte| match byte {
+            b'\r' | b'\n' | 0 => b' ',
+            other => other,
+        });
+        self.0.extend(safe);
+        self.0.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// Adds the field that tells where the body ends.
+    pub fn delimiter(&mut self, delimiter: Delimiter) -> &mut Self {
+        match delimiter {
+            Delimiter::Length(length) => self.field("content-length", &length.to_string()),
+            Delimiter::Chunked => self.field("transfer-encoding", "chunked"),
+            Delimiter::Close | Delimiter::None => self,
+        }
+    }
+
+    /// Ends the head.
+    pub fn finish(&mut self) -> Vec<u8> {
+        self.0.extend_from_slice(b"\r\n");
+        std::mem::take(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_written_in_order() {
+        let mut reply = Reply::new(true, http::StatusCode::NOT_FOUND);
+        reply.field("a", "b").delimiter(Delimiter::Length(0));
+        assert_eq!(
+            reply.finish(),
+            b"HTTP/1.1 404 Not Found\r\na: b\r\ncontent-length: 0\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_value_cannot_start_a_new_line() {
+        let mut reply = Reply::new(false, http::StatusCode::OK);
+        reply.field("a", "b\r\nc: d");
+        assert_eq!(reply.finish(), b"HTTP/1.0 200 OK\r\na: b  c: d\r\n\r\n");
+    }
+}

@@ -1,0 +1,31 @@
+//! The daemon as its clients meet it: the real binary over real sockets, every test on both drivers.
+
+#[macro_use]
+mod driver;
+
+mod archive;
+mod client;
+mod daemon;
+mod execs;
+mod process;
+mod reply;
+mod request;
+mod scratch;
+
+mod access;
+mod bodies;
+mod bootstrap;
+mod connections;
+mod exec_child;
+mod exec_keep;
+mod exec_kill;
+mod exec_result;
+mod exec_start;
+mod files_atomic;
+mod files_read;
+mod files_write;
+mod heads;
+mod health;
+mod hooks;
+mod routing;
+mod smuggling;

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Installs what the tests need beyond the Rust toolchain, and runs all of them.
+set -eu
+cd "$(dirname "$0")/.."
+
+need() { # need COMMAND PACKAGE: Debian's package brings the command
+    command -v "$1" >/dev/null 2>&1 && return 0
+    echo "installing $2 (for $1)"
+    if ! apt-get install -y -q "$2" >/dev/null 2>&1; then
+        apt-get update -q >/dev/null
+        apt-get install -y -q "$2" >/dev/null
+    fi
+}
+need curl curl
+need cc gcc
+need make make
+need tar tar
+need bsdtar libarchive-tools
+need prlimit util-linux
+need python3 python3
+
+if ! target/venv/bin/python -c 'import microvms' 2>/dev/null; then
+    need pip3 python3-venv
+    python3 -m venv target/venv
+    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0
+fi
+
+exec cargo test --workspace --locked "$@"
