@@ -23,6 +23,15 @@ use crate::error::Result;
 use crate::ring::clock::{self, Deadline};
 use crate::ring::{Fd, pool};
 
+/// Which members an ending is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The processes of the child's group.
+    Group,
+    /// Every member.
+    All,
+}
+
 /// What is known of the processes of one exec.
 pub(super) struct Tree {
     leader: i32,
@@ -77,18 +86,18 @@ impl Tree {
         self.reaped.get()
     }
 
-    /// Sends SIGTERM to every member, SIGKILL to those left after `grace`; false when there was none.
+    /// Sends SIGTERM to the members in `reach`, SIGKILL to those left after `grace`; false when there was none.
     ///
-    /// Ends as soon as no live member is left. If dropped, signals already sent stay sent.
+    /// Ends as soon as no live member is left. If dropped, signals already sent stay sent and no others follow.
     ///
     /// # Errors
     /// `Busy` or `Internal` when the process table could not be walked.
-    pub(super) async fn end(&self, grace: Duration) -> Result<bool> {
-        let asked = self.press(Signal::TERM, Deadline::after(grace)).await?;
+    pub(super) async fn end(&self, reach: Reach, grace: Duration) -> Result<bool> {
+        let deadline = Deadline::after(grace);
+        let asked = self.press(reach, Signal::TERM, deadline).await?;
         if asked.left {
-            let forced = self
-                .press(Signal::KILL, Deadline::after(KILL_WAIT))
-                .await?;
+            let deadline = Deadline::after(KILL_WAIT);
+            let forced = self.press(reach, Signal::KILL, deadline).await?;
             if forced.left {
                 tracing::warn!(group = self.leader, "processes outlive SIGKILL");
             }
@@ -106,12 +115,12 @@ impl Tree {
         }
     }
 
-    /// Sends `signal` to every member, new ones included, until none is left or the deadline passes.
-    async fn press(&self, signal: Signal, deadline: Deadline) -> Result<Pressed> {
+    /// Sends `signal` to the members, new ones included, until none is left or the deadline passes.
+    async fn press(&self, reach: Reach, signal: Signal, deadline: Deadline) -> Result<Pressed> {
         let mut told = HashSet::new();
         let mut found = false;
         loop {
-            let target = self.target();
+            let target = self.target(reach);
             let strike = pool::run(move || strike(&target, signal, told)).await?;
             if target.reaped && !strike.group_exists {
                 self.gone.set(true);
@@ -128,8 +137,9 @@ impl Tree {
         }
     }
 
-    fn target(&self) -> Target {
+    fn target(&self, reach: Reach) -> Target {
         Target {
+            reach,
             leader: self.leader,
             reaped: self.reaped.get(),
             gone: self.gone.get(),
@@ -147,6 +157,7 @@ struct Pressed {
 /// What a walk looks for; plain values, because it runs on another thread.
 #[derive(Clone, Copy)]
 struct Target {
+    reach: Reach,
     leader: i32,
     reaped: bool,
     gone: bool,
@@ -240,6 +251,9 @@ fn members<'a>(
             || target.mark.is_none()
             || all.iter().filter(in_group).any(may_have_mark));
 
+    if target.reach == Reach::Group {
+        return all.iter().filter(in_group).filter(|_| is_ours).collect();
+    }
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
     for process in all.iter().filter(|process| process.live) {
         children.entry(process.parent).or_default().push(process);
@@ -301,6 +315,7 @@ mod tests {
     ) {
         let all = table(rows);
         let target = Target {
+            reach: Reach::All,
             leader: LEADER,
             reaped,
             gone,
@@ -331,7 +346,11 @@ mod tests {
 
     #[test]
     fn an_orphan_with_the_mark_is_a_member_and_another_is_not() {
-        let rows = [(200, ME, 200, true), (201, 200, 201, true), (300, ME, 300, true)];
+        let rows = [
+            (200, ME, 200, true),
+            (201, 200, 201, true),
+            (300, ME, 300, true),
+        ];
         check(&rows, (true, true), &[200], &[200, 201]);
     }
 

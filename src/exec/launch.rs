@@ -266,14 +266,20 @@ mod tests {
         list.iter().map(own).collect()
     }
 
-    fn resolve(launch: &Launch, around: &Surroundings) -> Result<Program> {
-        let mut outcome = None;
-        crate::ring::start(crate::ring::Choice::Epoll, async {
-            outcome = Some(launch.resolve(around).await);
-            0
-        })
-        .expect("epoll runs everywhere");
-        outcome.expect("set above")
+    /// Resolves with nothing around, on a thread of its own: a runtime is for life.
+    fn resolve(launch: &Launch) -> Result<Program> {
+        let launch = launch.clone();
+        let on_a_runtime = move || {
+            let mut outcome = None;
+            crate::ring::start(crate::ring::Choice::Epoll, async {
+                outcome = Some(launch.resolve(&Surroundings::default()).await);
+                0
+            })
+            .expect("epoll runs everywhere");
+            outcome.expect("set above")
+        };
+        let thread = std::thread::spawn(on_a_runtime);
+        thread.join().expect("it does not panic")
     }
 
     fn check_candidates(program: &str, path: Option<&str>, expected: &[&str]) {
@@ -306,7 +312,11 @@ mod tests {
 
     fn check_env(launch: &Launch, user: Option<&User>, expected: &[(&str, &str)]) {
         let around = Surroundings {
-            launch: Rc::new(pairs(&[("HOME", "/launch"), ("A", "launch"), ("B", "launch")])),
+            launch: Rc::new(pairs(&[
+                ("HOME", "/launch"),
+                ("A", "launch"),
+                ("B", "launch"),
+            ])),
             image: Rc::new(vec![
                 ("B".into(), "image".into()),
                 ("C".into(), "image".into()),
@@ -329,7 +339,12 @@ mod tests {
         check_env(
             &launch,
             None,
-            &[("", "x"), ("A", "request"), ("B", "launch"), ("HOME", "/launch")],
+            &[
+                ("", "x"),
+                ("A", "request"),
+                ("B", "launch"),
+                ("HOME", "/launch"),
+            ],
         );
     }
 
@@ -364,7 +379,7 @@ mod tests {
     fn a_script_is_the_lines_joined() {
         let mut launch = launch(&["echo one", "echo two"]);
         launch.shell = Shell::Default;
-        let program = resolve(&launch, &Surroundings::default()).expect("resolves");
+        let program = resolve(&launch).expect("resolves");
         assert_eq!(program.candidates, [c"/bin/sh".to_owned()]);
         let argv = [c"/bin/sh", c"-c", c"echo one\necho two"].map(ToOwned::to_owned);
         assert_eq!(program.argv, argv);
@@ -376,7 +391,7 @@ mod tests {
         let mut in_env = launch(&["true"]);
         in_env.env.insert("A".into(), "a\0b".into());
         for launch in [launch(&["echo", "a\0b"]), launch(&["a\0b"]), in_env] {
-            let error = resolve(&launch, &Surroundings::default()).expect_err("NUL");
+            let error = resolve(&launch).expect_err("NUL");
             assert_eq!(error.kind(), Kind::SpawnFailed);
             assert_eq!(error.sentence(), "nul byte found in provided data");
         }
@@ -386,11 +401,11 @@ mod tests {
     fn a_user_by_name_brings_its_group_and_a_given_group_wins() {
         let mut launch = launch(&["true"]);
         launch.user = Some(Account::Name("root".into()));
-        let program = resolve(&launch, &Surroundings::default()).expect("root exists");
+        let program = resolve(&launch).expect("root exists");
         assert_eq!((program.uid, program.gid), (Some(0), Some(0)));
         assert!(program.envp.contains(&c"USER=root".to_owned()));
         launch.group = Some(Account::Id(12));
-        let program = resolve(&launch, &Surroundings::default()).expect("root exists");
+        let program = resolve(&launch).expect("root exists");
         assert_eq!((program.uid, program.gid), (Some(0), Some(12)));
     }
 
@@ -398,7 +413,7 @@ mod tests {
     fn a_user_by_number_brings_nothing() {
         let mut launch = launch(&["true"]);
         launch.user = Some(Account::Id(0));
-        let program = resolve(&launch, &Surroundings::default()).expect("resolves");
+        let program = resolve(&launch).expect("resolves");
         assert_eq!((program.uid, program.gid), (Some(0), None));
         assert!(program.envp.is_empty());
     }
@@ -407,11 +422,11 @@ mod tests {
     fn a_shell_by_name_is_found_and_an_unknown_one_is_refused() {
         let mut launch = launch(&["exit 3"]);
         launch.shell = Shell::Named("sh".into());
-        let program = resolve(&launch, &Surroundings::default()).expect("sh exists");
+        let program = resolve(&launch).expect("sh exists");
         assert_eq!(program.argv[0], program.candidates[0]);
         for name in ["no-such-shell", "", "./sh", "/etc/passwd"] {
             launch.shell = Shell::Named(name.into());
-            let error = resolve(&launch, &Surroundings::default()).expect_err(name);
+            let error = resolve(&launch).expect_err(name);
             assert_eq!(error.kind(), Kind::UnknownShell);
         }
     }

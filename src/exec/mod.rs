@@ -20,6 +20,8 @@ mod replay;
 mod scan;
 mod stdin;
 mod supervise;
+#[cfg(test)]
+mod tests;
 mod together;
 
 use std::time::Duration;

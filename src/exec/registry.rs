@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::entry::{Birth, Exec, Report};
 use super::follow::Follower;
-use super::kill::Tree;
+use super::kill::{Reach, Tree};
 use super::launch::{Launch, Program, Surroundings};
 use super::marks::Marks;
 use super::stdin::Stdin;
@@ -20,6 +20,7 @@ use super::{Limits, scan};
 use crate::error::{Error, Kind, Result};
 use crate::ring::child::{Child, Image};
 use crate::ring::clock::{self, Deadline};
+use crate::ring::notify::Once;
 use crate::ring::{self, Fd, pool};
 
 /// The registry of this thread.
@@ -123,16 +124,28 @@ impl Execs {
 
     /// Ends every process of an exec and answers when none is left; false when there was none.
     ///
+    /// If dropped, the killing goes on: who asked for it must not be able to stop it half way.
+    ///
     /// # Errors
-    /// `UnknownExec`; `Busy` or `Internal` when the process table could not be walked.
+    /// `UnknownExec`; `Internal` when the process table could not be walked.
     pub async fn kill(&self, id: &str) -> Result<bool> {
         let exec = self.look(id)?;
-        let killed = exec.tree.end(self.limits.kill_grace).await?;
-        if killed {
-            // The result of what has just ended is moments away: a poll after this answer should find it.
-            clock::within(SETTLE, exec.finished()).await;
-        }
-        Ok(killed)
+        let done = Rc::new(Once::default());
+        let (told, grace) = (Rc::clone(&done), self.limits.kill_grace);
+        ring::spawn("kill", async move {
+            let ended = exec.tree.end(Reach::All, grace).await;
+            if let Ok(true) = ended {
+                // The result of what has just ended is moments away: a poll after the answer should find it.
+                clock::within(SETTLE, exec.finished()).await;
+            }
+            told.set(ended.map_err(|error| error.to_string()));
+        });
+        done.wait().await.map_err(|error| {
+            let cause = std::io::Error::other(error);
+            Kind::Internal
+                .told("the process table could not be walked")
+                .because(cause)
+        })
     }
 
     /// The standard input of an exec, checked to be one that can be asked to take writes.
@@ -155,7 +168,10 @@ impl Execs {
     pub async fn write(&self, exec: &Exec, bytes: &[u8], eof: bool) -> Result<()> {
         let most = self.limits.max_stdin_write_bytes;
         if bytes.len() > most {
-            let told = format!("{} bytes are more than the {most} of one write", bytes.len());
+            let told = format!(
+                "{} bytes are more than the {most} of one write",
+                bytes.len()
+            );
             return Err(Kind::StdinWriteTooLarge.told(told));
         }
         let patience = self.limits.stdin_write_timeout;

@@ -152,8 +152,11 @@ mod tests {
 
     use super::*;
 
+    /// Bytes, each with whether it was written to standard error.
+    type Bytes = Vec<(u8, bool)>;
+
     /// Reads everything from `from` on; a gap is shown as its bounds.
-    fn drain(replay: &Replay, from: u64, most: usize) -> (Option<(u64, u64)>, Vec<(u8, bool)>) {
+    fn drain(replay: &Replay, from: u64, most: usize) -> (Option<(u64, u64)>, Bytes) {
         let mut gap = None;
         let mut seen = Vec::new();
         let mut cursor = from;

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use super::together::{First, first};
 use crate::error::{Error, Kind, Result};
+use crate::ring::Fd;
 use crate::ring::clock;
 use crate::ring::notify::{Event, Once};
-use crate::ring::Fd;
 
 /// The write end of a child's standard input.
 ///

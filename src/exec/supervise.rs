@@ -3,7 +3,7 @@
 //! ```text
 //! started ──> reading ──── pipes at their end and child reaped ────────────────> finished
 //!               │  time limit: SIGTERM, grace, SIGKILL (still reading)              ^
-//!               │  child reaped, reap asked: the same for what is left              │
+//!               │  child reaped, reap asked: the same for what is left of the group │
 //!               └─ child reaped, a pipe still open: linger, then stop reading ──────┘
 //! ```
 
@@ -12,6 +12,7 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use super::entry::Exec;
+use super::kill::Reach;
 use super::together::{First, both, first};
 use super::{Limits, Stream};
 use crate::ring::child::{Child, Exit};
@@ -70,18 +71,18 @@ async fn end_of(exec: &Exec, started: &Started, limits: &Limits) -> (Exit, bool)
     let in_time = clock::until(started.deadline, child.exited()).await;
     let timed_out = in_time.is_none();
     if timed_out {
-        end_tree(exec, limits).await;
+        end_tree(exec, Reach::All, limits).await;
     }
     let exit = child.exited().await;
     exec.tree.reaped();
     if exec.reap && !timed_out {
-        end_tree(exec, limits).await;
+        end_tree(exec, Reach::Group, limits).await;
     }
     (exit, timed_out)
 }
 
-async fn end_tree(exec: &Exec, limits: &Limits) {
-    if let Err(error) = exec.tree.end(limits.kill_grace).await {
+async fn end_tree(exec: &Exec, reach: Reach, limits: &Limits) {
+    if let Err(error) = exec.tree.end(reach, limits.kill_grace).await {
         tracing::warn!(exec = exec.serial, %error, "the process table could not be walked");
         exec.tree.end_blindly();
     }
@@ -145,5 +146,5 @@ async fn give_way(pipe: &Fd) -> std::io::Result<()> {
     pool::run(|| ()).await.map_err(std::io::Error::other)
 }
 
-/// Bytes read in one go before others have their turn: what a full pipe holds.
-const BURST: usize = 1024 * 1024;
+/// Bytes read in one go before others have their turn: a part of the replay log, so that followers keep up.
+const BURST: usize = 256 * 1024;

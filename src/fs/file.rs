@@ -67,6 +67,7 @@ impl Opened {
         let mut buffer = buffers::lease();
         while reader.read(&mut buffer).await? > 0 {
             sink.write(&buffer).await?;
+            sink.flush().await?;
             buffer.clear();
         }
         Ok(())
@@ -211,3 +212,7 @@ fn unreadable(error: std::io::Error) -> Error {
 const INLINE: u64 = 2 * 1024 * 1024;
 /// How long a device may have nothing to say.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -50,6 +50,7 @@ pub(super) async fn send(window: Window, mut reader: Reader, sink: &mut dyn Outf
         let piece = cutter.cut(&buffer);
         if !piece.is_empty() {
             sink.write(piece).await?;
+            sink.flush().await?;
         }
     }
     Ok(())

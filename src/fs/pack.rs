@@ -214,6 +214,7 @@ impl Packer {
     /// Fills the gaps and sends the buffer.
     async fn flush(&mut self, sink: &mut dyn Outflow) -> Result<()> {
         if !self.gaps.is_empty() {
+            sink.flush().await?;
             let gaps = std::mem::take(&mut self.gaps);
             let read = batch::read_files(gaps.iter().map(|gap| gap.wanted.clone()).collect()).await;
             for (gap, bytes) in gaps.iter().zip(read) {
@@ -250,3 +251,7 @@ const READING: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NON
 const FLUSH: usize = 1024 * 1024;
 /// From this size on a file is sent from the page cache.
 const LARGE: usize = 256 * 1024;
+
+#[cfg(test)]
+#[path = "pack_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! Members written below a root, one after the other, on a helper thread.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -22,14 +23,15 @@ pub(super) struct Unpacker {
     reserve: u64,
     unchecked: u64,
     open: Option<Open>,
-    late: Vec<Late>,
+    directories: Vec<(Name, Attributes)>,
+    /// Files whose owner has more rights until the end, by what each is to have then.
+    widened: HashMap<Name, Attributes>,
 }
 
 /// The file that data goes to.
 struct Open {
     file: File,
-    mode: u32,
-    mtime: Moment,
+    attributes: Attributes,
     /// Set for a sparse file.
     sparse: Option<Sparse>,
     /// Where the next byte goes.
@@ -43,10 +45,8 @@ struct Sparse {
     size: u64,
 }
 
-/// What is set once everything is in place.
-struct Late {
-    name: Name,
-    directory: bool,
+#[derive(Clone, Copy)]
+struct Attributes {
     mode: u32,
     mtime: Moment,
 }
@@ -54,7 +54,7 @@ struct Late {
 impl Unpacker {
     /// An unpacker below `descent`; `root` is its path, for sentences.
     pub(super) fn new(descent: Descent, root: PathBuf, reserve: u64) -> Self {
-        Self { descent, root, reserve, unchecked: 0, open: None, late: Vec::new() }
+        Self { descent, root, reserve, unchecked: 0, open: None, directories: Vec::new(), widened: HashMap::new() }
     }
 
     /// Makes a member; its data follows by [`Unpacker::write`], its end by [`Unpacker::finish`].
@@ -62,11 +62,16 @@ impl Unpacker {
     /// # Errors
     /// `Malformed` when a link or a right is in the way, `DiskFull`, else `Internal`.
     pub(super) fn begin(&mut self, entry: &Entry) -> Result<()> {
+        // Whatever has the name from now on, it is no longer the file that had it.
+        if !self.widened.is_empty() {
+            self.widened.remove(&entry.name);
+        }
         match &entry.action {
             Action::Nothing => Ok(()),
             Action::Directory => {
                 self.enter(entry, entry.name.bytes())?;
-                self.postpone(entry, true);
+                let Entry { mode, mtime, .. } = *entry;
+                self.directories.push((entry.name.clone(), Attributes { mode, mtime }));
                 Ok(())
             }
             Action::File(content) => self.file(entry, content),
@@ -111,28 +116,30 @@ impl Unpacker {
             let sized = open.file.set_len(sparse.size);
             sized.map_err(|error| space::failed(error, "tar operation failed"))?;
         }
-        set(&open.file, open.mode, open.mtime);
+        set(&open.file, open.attributes);
         Ok(())
     }
 
-    /// Sets modes and times that had to wait, deepest first; what cannot be set is left.
+    /// Sets modes and times that had to wait, deepest directories first; what cannot be set is left.
     pub(super) fn conclude(&mut self) {
-        let mut late = std::mem::take(&mut self.late);
-        let depth = |late: &Late| late.name.bytes().iter().filter(|byte| **byte == b'/').count();
-        late.sort_by_cached_key(|late| std::cmp::Reverse(depth(late)));
-        for Late { name, directory, mode, mtime } in late {
-            let opened = if directory {
-                self.descent.enter(name.bytes(), Way::Looking).map_err(|stop| stop.errno).and_then(|dir| {
-                    rustix::fs::openat(&dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                })
-            } else {
-                let (dir, leaf) = name.split();
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let dir = self.descent.enter(dir, Way::Looking).map_err(|stop| stop.errno);
-                dir.and_then(|dir| rustix::fs::openat(&dir, leaf, flags, Mode::empty()))
-            };
-            if let Ok(fd) = opened {
-                set(&File::from(fd), mode, mtime);
+        for (name, attributes) in std::mem::take(&mut self.widened) {
+            let (dir, leaf) = name.split();
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            if let Ok(dir) = self.descent.enter(dir, Way::Looking)
+                && let Ok(file) = rustix::fs::openat(&dir, leaf, flags, Mode::empty())
+            {
+                set(&file.into(), attributes);
+            }
+        }
+        let mut directories = std::mem::take(&mut self.directories);
+        let depth = |name: &Name| name.bytes().iter().filter(|byte| **byte == b'/').count();
+        directories.sort_by_cached_key(|(name, _)| std::cmp::Reverse(depth(name)));
+        for (name, attributes) in directories {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            if let Ok(dir) = self.descent.enter(name.bytes(), Way::Looking)
+                && let Ok(dir) = rustix::fs::openat(&dir, ".", flags, Mode::empty())
+            {
+                set(&dir.into(), attributes);
             }
         }
     }
@@ -142,13 +149,14 @@ impl Unpacker {
         let dir = self.enter(entry, dir)?;
         // Another member may open the file again, so its owner keeps both rights until the end.
         let mode = entry.mode | 0o600;
+        let mtime = entry.mtime;
         if mode != entry.mode {
-            self.postpone(entry, false);
+            self.widened.insert(entry.name.clone(), Attributes { mode: entry.mode, mtime });
         }
         let file = create(&dir, leaf, mode).map_err(|errno| entry.failed(errno))?;
         let sparse = content.runs.clone().map(|runs| Sparse { runs, index: 0, size: content.size });
         let at = sparse.as_ref().and_then(|sparse| sparse.runs.first()).map_or(0, |run| run.offset);
-        self.open = Some(Open { file, mode, mtime: entry.mtime, sparse, at });
+        self.open = Some(Open { file, attributes: Attributes { mode, mtime }, sparse, at });
         Ok(())
     }
 
@@ -188,10 +196,6 @@ impl Unpacker {
             Errno::ACCESS => entry.obstructed(end, "permission denied").because(errno),
             _ => entry.failed(errno),
         })
-    }
-
-    fn postpone(&mut self, entry: &Entry, directory: bool) {
-        self.late.push(Late { name: entry.name.clone(), directory, mode: entry.mode, mtime: entry.mtime });
     }
 }
 
@@ -271,7 +275,7 @@ fn same(a: &OwnedFd, one: &[u8], b: &OwnedFd, other: &[u8]) -> bool {
 }
 
 /// Sets mode and time; the mode is right already, unless the umask or an access list took bits away.
-fn set(file: &File, mode: u32, mtime: Moment) {
+fn set(file: &File, Attributes { mode, mtime }: Attributes) {
     if rustix::fs::fstat(file).is_ok_and(|stat| stat.st_mode & 0o7777 != mode) {
         let _ = rustix::fs::fchmod(file, Mode::from_raw_mode(mode));
     }

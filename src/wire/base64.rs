@@ -17,7 +17,11 @@ pub fn append(into: &mut Vec<u8>, bytes: &[u8]) {
     let before = into.len();
     into.resize(before + bytes.len().div_ceil(3) * 4, 0);
     let written = ENGINE.encode_slice(bytes, &mut into[before..]);
-    assert_eq!(written, Ok(into.len() - before), "the length of base64 is known");
+    assert_eq!(
+        written,
+        Ok(into.len() - before),
+        "the length of base64 is known"
+    );
 }
 
 /// The bytes that `text` stands for; no white space, no other alphabet, no missing padding.
@@ -39,7 +43,16 @@ mod tests {
     fn only_canonical_text_is_decoded() {
         assert_eq!(decode("aGVsbG8g/wo="), Ok(b"hello \xff\n".to_vec()));
         assert_eq!(decode(""), Ok(Vec::new()));
-        for text in ["!!!", "aGVsbG8", "_-8=", "aGVs\nbG8=", "aGVsbG9=", " ", "=", "aGVsbG8=="] {
+        for text in [
+            "!!!",
+            "aGVsbG8",
+            "_-8=",
+            "aGVs\nbG8=",
+            "aGVsbG9=",
+            " ",
+            "=",
+            "aGVsbG8==",
+        ] {
             assert!(decode(text).is_err(), "{text}");
         }
     }

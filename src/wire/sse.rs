@@ -25,7 +25,11 @@ pub fn output(into: &mut Vec<u8>, offset: u64, stream: &str, bytes: &[u8]) {
 
 /// Appends a `gap` event: the bytes in `from..to` are missing.
 pub fn gap(into: &mut Vec<u8>, from: u64, to: u64) {
-    event(into, "gap", format!("{{\"from\":{from},\"to\":{to}}}").as_bytes());
+    event(
+        into,
+        "gap",
+        format!("{{\"from\":{from},\"to\":{to}}}").as_bytes(),
+    );
 }
 
 /// A comment, which readers skip: it keeps a silent connection alive.

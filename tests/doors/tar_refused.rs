@@ -48,6 +48,7 @@ fn a_root_that_is_none_is_refused(driver: Driver) {
 }
 
 fn a_member_outside_the_root_is_refused(driver: Driver) {
+    let daemon = Daemon::ready(driver);
     let rows = [
         ("../escape", file("../escape", "x")),
         ("a/../../escape", file("a/../../escape", "x")),
@@ -63,16 +64,17 @@ fn a_member_outside_the_root_is_refused(driver: Driver) {
         ("d/..", file("d/..", "x")),
     ];
     for (name, member) in rows {
-        refused(driver, [file("ok", "1"), member.clone(), file("later", "2")], name);
-        refused(driver, [member], name);
+        refused(&daemon, [file("ok", "1"), member.clone(), file("later", "2")], name);
+        refused(&daemon, [member], name);
     }
     let long = format!("../{}", "x".repeat(200));
-    refused(driver, [gnu_long(b'L', &long), file("short", "x").gnu()], &long);
-    refused(driver, [pax(b'x', &[("path", "/etc/escape")]), file("short", "x")], "/etc/escape");
-    refused(driver, [file("escape", "x").prefix("..")], "../escape");
+    refused(&daemon, [gnu_long(b'L', &long), file("short", "x").gnu()], &long);
+    refused(&daemon, [pax(b'x', &[("path", "/etc/escape")]), file("short", "x")], "/etc/escape");
+    refused(&daemon, [file("escape", "x").prefix("..")], "../escape");
 }
 
 fn a_link_out_of_the_root_is_refused(driver: Driver) {
+    let daemon = Daemon::ready(driver);
     let rows = [
         (link("s", "/etc/passwd"), "/etc/passwd"),
         (link("s", "../x"), "../x"),
@@ -86,18 +88,19 @@ fn a_link_out_of_the_root_is_refused(driver: Driver) {
         (hard_link("h", ""), "h"),
     ];
     for (member, named) in rows {
-        refused(driver, [file("t", "1"), member], named);
+        refused(&daemon, [file("t", "1"), member], named);
     }
     let long = format!("../{}", "x".repeat(200));
-    refused(driver, [gnu_long(b'K', &long), link("s", "short").gnu()], &long);
-    refused(driver, [pax(b'x', &[("linkpath", "/etc/passwd")]), link("s", "short")], "/etc/passwd");
+    refused(&daemon, [gnu_long(b'K', &long), link("s", "short").gnu()], &long);
+    refused(&daemon, [pax(b'x', &[("linkpath", "/etc/passwd")]), link("s", "short")], "/etc/passwd");
 }
 
 fn a_member_that_is_no_file_is_refused(driver: Driver) {
+    let daemon = Daemon::ready(driver);
     for kind in [b'3', b'4', b'6', b'Z', b'D', b'V', b'M', b'N', b'A', b'9', 0xff] {
-        refused(driver, [file("ok", "1"), Member::new(kind, "strange")], "strange");
+        refused(&daemon, [file("ok", "1"), Member::new(kind, "strange")], "strange");
     }
-    refused(driver, [Member::new(b'Z', "with-data").data("abc")], "with-data");
+    refused(&daemon, [Member::new(b'Z', "with-data").data("abc")], "with-data");
 }
 
 fn a_path_through_a_link_of_the_archive_is_refused(driver: Driver) {
@@ -359,8 +362,7 @@ fn a_spool_that_fills_up_changes_nothing(driver: Driver) {
 
 /// Uploads an archive that must be refused by the name of what is wrong, and checks that nothing has changed.
 #[track_caller]
-fn refused(driver: Driver, members: impl IntoIterator<Item = Member>, named: &str) {
-    let daemon = daemon(driver);
+fn refused(daemon: &Daemon, members: impl IntoIterator<Item = Member>, named: &str) {
     fs::create_dir_all(daemon.path("there")).expect("the scratch directory is ours");
     fs::write(daemon.path("there/old"), "old").expect("the scratch directory is ours");
     let before = tree(&daemon.path(""));
@@ -372,8 +374,4 @@ fn refused(driver: Driver, members: impl IntoIterator<Item = Member>, named: &st
         assert!(text.contains(named), "{named:?} is not named: {text:?}");
         assert_eq!(tree(&daemon.path("")), before, "{named:?}");
     }
-}
-
-fn daemon(driver: Driver) -> Daemon {
-    Daemon::ready(driver)
 }

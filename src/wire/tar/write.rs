@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_sparse_file_of_any_number_of_runs_is_read_back() {
         for count in [0, 1, 4, 5, 25, 26, 100] {
-            let run = |index| Segment { offset: index * 8192, length: 4096 };
+            let run = |index: u64| Segment { offset: index * 8192, length: 4096 };
             let runs: Vec<_> = (0..count).map(run).collect();
             check(&Head { size: 1 << 40, runs: Some(&runs), ..head(b"f", b"", Type::File) });
         }

@@ -1,0 +1,121 @@
+//! Answers about execs as they are written: the order of the fields is part of the contract.
+
+use serde::Serialize;
+
+use crate::exec::{Group, Outcome, Phase, Report};
+
+/// An exec without a result.
+#[derive(Serialize)]
+pub(super) struct Brief<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) phase: &'a str,
+}
+
+/// An exec with its result.
+#[derive(Serialize)]
+pub(super) struct Full<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) phase: &'a str,
+    pub(super) exit_code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    pub(super) timed_out: bool,
+    pub(super) stdout: &'a str,
+    pub(super) stderr: &'a str,
+    pub(super) truncated: bool,
+    pub(super) writers_may_be_alive: bool,
+}
+
+impl<'a> Full<'a> {
+    pub(super) fn new(exec_id: &'a str, phase: &'a str, report: &'a Report) -> Self {
+        let outcome = &report.outcome;
+        Self {
+            exec_id,
+            phase,
+            exit_code: outcome.exit.code,
+            signal: outcome.exit.signal,
+            timed_out: outcome.timed_out,
+            stdout: &report.stdout,
+            stderr: &report.stderr,
+            truncated: outcome.truncated,
+            writers_may_be_alive: outcome.writers_may_be_alive,
+        }
+    }
+}
+
+/// The last event of a stream.
+#[derive(Serialize)]
+pub(super) struct ExitEvent {
+    pub(super) exit_code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    pub(super) timed_out: bool,
+    pub(super) truncated: bool,
+    pub(super) writers_may_be_alive: bool,
+    pub(super) offset: u64,
+}
+
+impl From<&Outcome> for ExitEvent {
+    fn from(outcome: &Outcome) -> Self {
+        Self {
+            exit_code: outcome.exit.code,
+            signal: outcome.exit.signal,
+            timed_out: outcome.timed_out,
+            truncated: outcome.truncated,
+            writers_may_be_alive: outcome.writers_may_be_alive,
+            offset: outcome.total,
+        }
+    }
+}
+
+/// What became of a write.
+#[derive(Serialize)]
+pub(super) struct StdinAnswer<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) written: usize,
+    pub(super) eof: bool,
+}
+
+/// What became of a kill.
+#[derive(Serialize)]
+pub(super) struct KillAnswer<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) killed: bool,
+}
+
+/// Every exec with its processes.
+#[derive(Serialize)]
+pub(super) struct ProcsAnswer<'a> {
+    pub(super) procs: Vec<ProcGroup<'a>>,
+}
+
+/// One exec with its processes.
+#[derive(Serialize)]
+pub(super) struct ProcGroup<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) pgid: i32,
+    pub(super) started_at: u64,
+    pub(super) child_exited: bool,
+    pub(super) reap: bool,
+    pub(super) pids: &'a [i32],
+}
+
+impl<'a> From<&'a Group> for ProcGroup<'a> {
+    fn from(group: &'a Group) -> Self {
+        Self {
+            exec_id: &group.exec_id,
+            pgid: group.pgid,
+            started_at: group.started_at,
+            child_exited: group.child_exited,
+            reap: group.reap,
+            pids: &group.pids,
+        }
+    }
+}
+
+/// The word for a phase.
+pub(super) fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Running => "running",
+        Phase::Exited => "exited",
+        Phase::Acked => "acked",
+    }
+}

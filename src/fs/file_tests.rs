@@ -1,0 +1,114 @@
+//! Tests of reading.
+
+use super::super::testing::{Dir, Sink, run};
+use super::*;
+
+fn read(path: &Path) -> std::result::Result<(Option<u64>, Vec<u8>), (Kind, String)> {
+    let outcome = run(async || {
+        let opened = open(path).await?;
+        let size = opened.size();
+        let mut sink = Sink::default();
+        opened.send(None, &mut sink).await?;
+        Ok::<_, Error>((size, sink.0))
+    });
+    outcome.map_err(|error| (error.kind(), error.sentence().to_owned()))
+}
+
+fn check_error(path: impl AsRef<Path>, kind: Kind, text: &str) {
+    assert_eq!(read(path.as_ref()), Err((kind, text.to_owned())), "{}", path.as_ref().display());
+}
+
+#[test]
+fn a_file_is_read_with_its_size() {
+    let dir = Dir::new();
+    for size in [0, 1, 1_000_000] {
+        let path = dir.path().join("f");
+        std::fs::write(&path, vec![7; size]).expect("it can be made");
+        assert!(read(&path) == Ok((Some(size as u64), vec![7; size])));
+    }
+}
+
+#[test]
+fn kernel_files_are_read_to_their_end() {
+    let (size, text) = read(Path::new("/proc/self/status")).expect("it is there");
+    assert_eq!(size, None);
+    assert!(text.starts_with(b"Name:"));
+    let (size, text) = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")).unwrap_or((None, b"x".to_vec()));
+    assert_eq!(size, None, "what sysfs calls a size is not one");
+    assert!(!text.is_empty());
+    assert_eq!(read(Path::new("/dev/null")), Ok((None, Vec::new())));
+}
+
+#[test]
+fn what_cannot_be_read_is_told() {
+    let dir = Dir::new();
+    check_error(dir.path(), Kind::Malformed, "path is a directory; use /v1/fs/tar");
+    check_error(dir.path().join("none"), Kind::NotFound, "no such file");
+    check_error("", Kind::NotFound, "no such file");
+    check_error("n\0l", Kind::Internal, "cannot read file");
+    check_error("x".repeat(300), Kind::Internal, "cannot read file");
+    std::fs::write(dir.path().join("f"), "x").expect("it is fresh");
+    check_error(dir.path().join("f/x"), Kind::Internal, "cannot read file");
+    std::os::unix::fs::symlink("nowhere", dir.path().join("dangling")).expect("it is fresh");
+    check_error(dir.path().join("dangling"), Kind::NotFound, "no such file");
+}
+
+#[test]
+fn a_fifo_is_refused_at_once() {
+    let dir = Dir::new();
+    let path = dir.path().join("p");
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("it is fresh");
+    check_error(path, Kind::Malformed, "path is a FIFO; it cannot be read as a file");
+}
+
+#[test]
+fn a_range_is_a_part() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    std::fs::write(&path, "0123456789").expect("it is fresh");
+    let bytes = run(async || {
+        let opened = open(&path).await.expect("it is there");
+        let mut sink = Sink::default();
+        let part = Range { first: 2, last: 5 };
+        opened.send(Some(part), &mut sink).await.expect("it can be read");
+        sink.0
+    });
+    assert_eq!(bytes, b"2345");
+}
+
+#[test]
+fn lines_are_cut_from_any_kind_of_file() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    // Longer than what is read on the main thread at once, so that helpers have their turn too.
+    let text: String = (1..=500_000).map(|line| format!("line {line}\n")).collect();
+    std::fs::write(&path, &text).expect("it is fresh");
+    let window = |first: u64, last: u64, path: &Path| {
+        let window = Window::parse(Some(&first.to_string()), Some(&last.to_string())).expect("it is sound");
+        let bytes = run(async || {
+            let opened = open(path).await.expect("it is there");
+            let mut sink = Sink::default();
+            opened.send_lines(window.expect("it is given"), &mut sink).await.expect("it can be read");
+            sink.0
+        });
+        String::from_utf8(bytes).expect("it is text")
+    };
+    assert_eq!(window(2, 3, &path), "line 2\nline 3\n");
+    assert_eq!(window(499_999, 600_000, &path), "line 499999\nline 500000\n");
+    assert!(window(1, 500_000, &path) == text);
+    assert!(window(1, 1, Path::new("/proc/self/status")).starts_with("Name:"));
+}
+
+#[test]
+fn a_validator_changes_with_the_file() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    let tag = |text: &str| {
+        std::fs::write(&path, text).expect("it can be made");
+        run(async || open(&path).await.expect("it is there").etag().expect("it has a size"))
+    };
+    let first = tag("one");
+    assert!(first.starts_with('"') && first.ends_with('"'));
+    assert_ne!(first, tag("three"));
+    assert_eq!(read(Path::new("/proc/self/status")).map(|(size, _)| size), Ok(None));
+}
