@@ -33,7 +33,9 @@ static RUNTIME: LazyLock<Sender<Job>> = LazyLock::new(|| {
     sender
 });
 
-fn run<T: Send + 'static, F: Future<Output = T> + 'static>(make: impl FnOnce() -> F + Send + 'static) -> T {
+fn run<T: Send + 'static, F: Future<Output = T> + 'static>(
+    make: impl FnOnce() -> F + Send + 'static,
+) -> T {
     let (sender, answer) = channel();
     let job: Job = Box::new(move || {
         let future = make();
@@ -51,7 +53,8 @@ impl Dir {
     fn new() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("ringd-properties-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ringd-properties-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).expect("the name is fresh");
         Self(path)
     }
@@ -60,7 +63,10 @@ impl Dir {
 impl Drop for Dir {
     fn drop(&mut self) {
         // What a test made unreadable is made readable, for those who are not root.
-        let _ = std::process::Command::new("chmod").args(["-R", "u+rwX"]).arg(&self.0).output();
+        let _ = std::process::Command::new("chmod")
+            .args(["-R", "u+rwX"])
+            .arg(&self.0)
+            .output();
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -78,11 +84,18 @@ impl Outflow for Sink {
         Box::pin(async { Ok(()) })
     }
 
-    fn send_file<'a>(&'a mut self, file: &'a std::fs::File, offset: u64, length: u64) -> Step<'a, ()> {
+    fn send_file<'a>(
+        &'a mut self,
+        file: &'a std::fs::File,
+        offset: u64,
+        length: u64,
+    ) -> Step<'a, ()> {
         Box::pin(async move {
             let before = self.0.len();
-            self.0.resize(before + usize::try_from(length).expect("it fits"), 0);
-            let read = std::os::unix::fs::FileExt::read_exact_at(file, &mut self.0[before..], offset);
+            self.0
+                .resize(before + usize::try_from(length).expect("it fits"), 0);
+            let read =
+                std::os::unix::fs::FileExt::read_exact_at(file, &mut self.0[before..], offset);
             read.map_err(|error| Kind::Internal.told("cannot read file").because(error))
         })
     }
@@ -91,7 +104,14 @@ impl Outflow for Sink {
 fn packed(path: &Path) -> Vec<u8> {
     let path = path.to_owned();
     let outcome: Result<Vec<u8>> = run(move || async move {
-        let pack = pack::plan(&path, pack::Limits { members: 10_000, bytes: 1 << 40 }).await?;
+        let pack = pack::plan(
+            &path,
+            pack::Limits {
+                members: 10_000,
+                bytes: 1 << 40,
+            },
+        )
+        .await?;
         let length = pack.length();
         let mut sink = Sink::default();
         pack.send(&mut sink).await?;
@@ -119,7 +139,11 @@ fn extracted(root: &Path, archive: Vec<u8>, way: Way) -> Result<()> {
             bytes: 1 << 40,
             reserve: 0,
             spool_dir: std::env::temp_dir(),
-            spool_memory: if matches!(way, Way::Memory) { 1 << 30 } else { 0 },
+            spool_memory: if matches!(way, Way::Memory) {
+                1 << 30
+            } else {
+                0
+            },
         };
         let mut body = Ready::new(archive);
         match way {
@@ -133,7 +157,12 @@ fn extracted(root: &Path, archive: Vec<u8>, way: Way) -> Result<()> {
 #[derive(Clone, Debug)]
 enum Thing {
     Directory(u32),
-    File { mode: u32, size: usize, byte: u8, hole: bool },
+    File {
+        mode: u32,
+        size: usize,
+        byte: u8,
+        hole: bool,
+    },
     Symlink(String),
     HardLink(usize),
 }
@@ -145,7 +174,9 @@ fn name() -> impl Strategy<Value = String> {
         1 => Just("\u{fc}ber".to_owned()),
         1 => Just("new\nline".to_owned()),
     ]
-    .prop_filter("no component of that name", |name| name != "." && name != "..")
+    .prop_filter("no component of that name", |name| {
+        name != "." && name != ".."
+    })
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -177,13 +208,19 @@ fn build(root: &Path, things: &[(String, Thing)]) {
                 std::fs::create_dir(&path).expect("nothing has the name");
                 modes.push((path, *mode));
             }
-            Thing::File { mode, size, byte, hole } => {
+            Thing::File {
+                mode,
+                size,
+                byte,
+                hole,
+            } => {
                 let mut data = vec![*byte; *size];
                 if *hole && *size > 20_000 {
                     let file = std::fs::File::create(&path).expect("nothing has the name");
                     let tail = &data[..1000];
                     let offset = *size as u64 - 1000;
-                    std::os::unix::fs::FileExt::write_all_at(&file, tail, offset).expect("the disk takes it");
+                    std::os::unix::fs::FileExt::write_all_at(&file, tail, offset)
+                        .expect("the disk takes it");
                 } else {
                     data.truncate(*size);
                     std::fs::write(&path, data).expect("nothing has the name");
@@ -194,7 +231,8 @@ fn build(root: &Path, things: &[(String, Thing)]) {
             Thing::Symlink(target) => symlink(target, &path).expect("nothing has the name"),
             Thing::HardLink(_) if files.is_empty() => {}
             Thing::HardLink(index) => {
-                std::fs::hard_link(&files[index % files.len()], &path).expect("nothing has the name");
+                std::fs::hard_link(&files[index % files.len()], &path)
+                    .expect("nothing has the name");
             }
         }
     }
@@ -229,11 +267,19 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
         let told = if meta.is_dir() {
             format!("directory {mode:o} {mtime}")
         } else if meta.is_symlink() {
-            format!("link {:?} {mtime}", std::fs::read_link(&path).expect("it is a link"))
+            format!(
+                "link {:?} {mtime}",
+                std::fs::read_link(&path).expect("it is a link")
+            )
         } else {
-            let first = twins.entry(meta.ino()).or_insert_with(|| name.clone()).clone();
+            let first = twins
+                .entry(meta.ino())
+                .or_insert_with(|| name.clone())
+                .clone();
             let data = std::fs::read(&path).expect("it can be read");
-            let sum = data.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+            let sum = data.iter().fold(7u64, |sum, byte| {
+                sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+            });
             format!("file {mode:o} {mtime} {} {sum:x} as {first:?}", data.len())
         };
         found.insert(name, told);
@@ -253,8 +299,13 @@ struct Hostile {
 fn hostile() -> impl Strategy<Value = Hostile> {
     let part = || prop_oneof![3 => "[abc]", 2 => Just("..".to_owned()), 1 => Just(".".to_owned()), 1 => Just(String::new()), 1 => Just("out".to_owned())];
     let path = move || {
-        (any::<bool>(), prop::collection::vec(part(), 1..5))
-            .prop_map(|(absolute, parts)| if absolute && parts.len() > 3 { format!("/{}", parts.join("/")) } else { parts.join("/") })
+        (any::<bool>(), prop::collection::vec(part(), 1..5)).prop_map(|(absolute, parts)| {
+            if absolute && parts.len() > 3 {
+                format!("/{}", parts.join("/"))
+            } else {
+                parts.join("/")
+            }
+        })
     };
     let kind = prop_oneof![
         4 => Just(Type::File),
@@ -265,12 +316,23 @@ fn hostile() -> impl Strategy<Value = Hostile> {
         1 => Just(Type::CharDevice),
         1 => any::<u8>().prop_map(Type::Unknown),
     ];
-    (path(), path(), kind, 0usize..1500).prop_map(|(path, link, kind, data)| Hostile { path, link, kind, data })
+    (path(), path(), kind, 0usize..1500).prop_map(|(path, link, kind, data)| Hostile {
+        path,
+        link,
+        kind,
+        data,
+    })
 }
 
 fn archive(members: &[Hostile]) -> Vec<u8> {
     let mut out = Vec::new();
-    for Hostile { path, link, kind, data } in members {
+    for Hostile {
+        path,
+        link,
+        kind,
+        data,
+    } in members
+    {
         let data = if *kind == Type::File { *data } else { 0 };
         let head = Head {
             path: path.as_bytes(),
@@ -294,7 +356,10 @@ fn archive(members: &[Hostile]) -> Vec<u8> {
 
 /// Everything outside of the root, with what it holds.
 fn outside(dir: &Path) -> BTreeMap<PathBuf, String> {
-    tree(dir).into_iter().filter(|(name, _)| !name.starts_with("root")).collect()
+    tree(dir)
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("root"))
+        .collect()
 }
 
 /// All that a scan yields, the error too, when the bytes come in pieces that end at `cuts`.
@@ -312,12 +377,19 @@ fn scan(bytes: &[u8], cuts: &[usize]) -> (Vec<(Member, Vec<u8>)>, Option<String>
             match scanner.feed(&mut piece) {
                 Ok(Event::More | Event::End) => break,
                 Ok(Event::Member(member)) => found.push((member, Vec::new())),
-                Ok(Event::Data(data)) => found.last_mut().expect("a member came").1.extend_from_slice(data),
+                Ok(Event::Data(data)) => found
+                    .last_mut()
+                    .expect("a member came")
+                    .1
+                    .extend_from_slice(data),
                 Err(error) => return (found, Some(error.sentence().to_owned())),
             }
         }
     }
-    let end = scanner.finish().err().map(|error| error.sentence().to_owned());
+    let end = scanner
+        .finish()
+        .err()
+        .map(|error| error.sentence().to_owned());
     (found, end)
 }
 

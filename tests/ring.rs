@@ -153,6 +153,76 @@ fn a_busy_task_starves_neither_timers_nor_the_others() {
 }
 
 #[test]
+fn a_sender_whose_peer_always_reads_gives_way() {
+    on_both(|| async {
+        let (near, mut far) = UnixStream::pair().expect("a pair");
+        let socket = Socket::new(OwnedFd::from(near), PATIENCE).expect("a socket");
+        let reader = std::thread::spawn(move || {
+            let mut scratch = vec![0; 1 << 20];
+            while far.read(&mut scratch).is_ok_and(|count| count > 0) {}
+        });
+        let stop = Rc::new(Cell::new(false));
+        let (told, ended) = (Rc::clone(&stop), Rc::new(Once::default()));
+        let over = Rc::clone(&ended);
+        ring::spawn("sender", async move {
+            let source = temporary(&vec![1; 8 << 20]);
+            let bytes = vec![2; 1 << 20];
+            while !told.get() {
+                socket.send_file(&source, 0, 8 << 20).await.expect("sent");
+                socket.send_all(&bytes, false).await.expect("sent");
+            }
+            over.set(());
+        });
+        for _ in 0..5 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        stop.set(true);
+        ended.wait().await;
+        pool::run(move || reader.join()).await.expect("a result").expect("no panic");
+    });
+}
+
+#[test]
+fn giving_way_lets_everyone_run() {
+    on_both(|| async {
+        let turns = Rc::new(Cell::new([0u32; 3]));
+        let done = Rc::new(Event::default());
+        for index in 0..3 {
+            let (turns, done) = (Rc::clone(&turns), Rc::clone(&done));
+            ring::spawn("taker", async move {
+                for _ in 0..100 {
+                    let mut seen = turns.get();
+                    seen[index] += 1;
+                    turns.set(seen);
+                    let most = seen.iter().max().expect("three");
+                    let least = seen.iter().min().expect("three");
+                    assert!(most - least <= 2, "somebody was passed over: {seen:?}");
+                    ring::turn().await;
+                }
+                done.happen();
+            });
+        }
+        let all = async {
+            while done.count() < 3 {
+                done.after(done.count()).await;
+            }
+        };
+        assert!(within(PATIENCE, all).await.is_some());
+    });
+}
+
+#[test]
+fn an_event_keeps_nothing_of_a_dropped_wait() {
+    on_both(|| async {
+        let event = Event::default();
+        for _ in 0..1000 {
+            let _ = within(Duration::ZERO, event.next()).await;
+        }
+        assert_eq!(event.waiting(), 0);
+    });
+}
+
+#[test]
 fn a_low_water_mark_above_the_tail_does_not_hang_at_the_end() {
     on_both(|| async {
         let listener = Listener::tcp(local()).expect("a listener");
@@ -360,6 +430,29 @@ fn a_child_inherits_three_descriptors_and_nothing_else() {
             sleep(Duration::ZERO).await;
         }
         drop(leak);
+    });
+}
+
+#[test]
+fn a_child_under_another_user_leaves_our_memory_dumpable() {
+    on_both(|| async {
+        let null = std::fs::File::open("/dev/null").expect("the null device");
+        let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
+        let image = child::Image {
+            candidates: vec![text("/bin/true")],
+            argv: vec![text("true")],
+            envp: Vec::new(),
+            cwd: None,
+            gid: Some(65534),
+            uid: Some(65534),
+            groups: Some(Vec::new()),
+            oom_score: None,
+            timer_slack: None,
+            stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+        };
+        let before = rustix::process::dumpable_behavior().expect("known");
+        child::Child::start(&image).expect("true starts");
+        assert_eq!(rustix::process::dumpable_behavior().expect("known"), before);
     });
 }
 

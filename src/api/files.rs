@@ -29,7 +29,12 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Text,
         about: "the bytes of a file, a range of them, or a window of its lines",
-        errors: &[Kind::Malformed, Kind::NotFound, Kind::RangeNotSatisfiable, Kind::Internal],
+        errors: &[
+            Kind::Malformed,
+            Kind::NotFound,
+            Kind::RangeNotSatisfiable,
+            Kind::Internal,
+        ],
         run: |_, call| -> Run { Box::pin(read_file(call)) },
     },
     Row {
@@ -39,7 +44,12 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Text,
         about: "writes a file, whole or not at all, making the directories above it",
-        errors: &[Kind::Malformed, Kind::TooLarge, Kind::DiskFull, Kind::Internal],
+        errors: &[
+            Kind::Malformed,
+            Kind::TooLarge,
+            Kind::DiskFull,
+            Kind::Internal,
+        ],
         run: |app, call| -> Run { Box::pin(write_file(app, call)) },
     },
     Row {
@@ -49,7 +59,12 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Text,
         about: "a directory with all below it, as a tar archive",
-        errors: &[Kind::Malformed, Kind::NotFound, Kind::TooLarge, Kind::Internal],
+        errors: &[
+            Kind::Malformed,
+            Kind::NotFound,
+            Kind::TooLarge,
+            Kind::Internal,
+        ],
         run: |app, call| -> Run { Box::pin(read_tar(app, call)) },
     },
     Row {
@@ -59,7 +74,12 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Text,
         about: "extracts a tar archive below a directory, after checking all of it",
-        errors: &[Kind::Malformed, Kind::TooLarge, Kind::DiskFull, Kind::Internal],
+        errors: &[
+            Kind::Malformed,
+            Kind::TooLarge,
+            Kind::DiskFull,
+            Kind::Internal,
+        ],
         run: |app, call| -> Run { Box::pin(write_tar(app, call)) },
     },
 ];
@@ -78,9 +98,16 @@ async fn read_file(call: Call) -> Result<Answer> {
         return Ok(bytes(None, None, Vec::new(), Whole(opened, None)));
     };
     let range = range(&call.fields, &opened, size)?;
-    let part = range.map(|range| Part { first: range.first, last: range.last, total: size });
+    let part = range.map(|range| Part {
+        first: range.first,
+        last: range.last,
+        total: size,
+    });
     let length = range.map_or(size, Range::length);
-    let mut fields = vec![("accept-ranges", "bytes".to_owned()), ("last-modified", date::imf(opened.modified()))];
+    let mut fields = vec![
+        ("accept-ranges", "bytes".to_owned()),
+        ("last-modified", date::imf(opened.modified())),
+    ];
     fields.extend(opened.etag().map(|etag| ("etag", etag)));
     Ok(bytes(Some(length), part, fields, Whole(opened, range)))
 }
@@ -88,7 +115,11 @@ async fn read_file(call: Call) -> Result<Answer> {
 async fn write_file(app: Rc<App>, mut call: Call) -> Result<Answer> {
     let upload = Upload {
         path: path(&call.query)?,
-        mode: call.query.one("mode")?.map(|mode| upload::parse_mode(&mode)).transpose()?,
+        mode: call
+            .query
+            .one("mode")?
+            .map(|mode| upload::parse_mode(&mode))
+            .transpose()?,
         in_place: choice(&call.query, "replace", "atomic", "in_place")?,
         reserve: app.config.limits.disk_reserve_bytes,
     };
@@ -99,7 +130,10 @@ async fn write_file(app: Rc<App>, mut call: Call) -> Result<Answer> {
 async fn read_tar(app: Rc<App>, call: Call) -> Result<Answer> {
     let path = path(&call.query)?;
     let limits = &app.config.limits;
-    let limits = pack::Limits { members: limits.max_tar_members, bytes: limits.max_tar_bytes };
+    let limits = pack::Limits {
+        members: limits.max_tar_members,
+        bytes: limits.max_tar_bytes,
+    };
     let pack = pack::plan(&path, limits).await?;
     Ok(Answer::Bytes(Source {
         media: "application/x-tar",
@@ -163,10 +197,14 @@ fn range(fields: &Fields, opened: &Opened, size: u64) -> Result<Option<Range>> {
 fn is_current(condition: &[u8], opened: &Opened) -> bool {
     let condition = condition.trim_ascii();
     if condition.starts_with(b"\"") {
-        return opened.etag().is_some_and(|etag| etag.as_bytes() == condition);
+        return opened
+            .etag()
+            .is_some_and(|etag| etag.as_bytes() == condition);
     }
     // A date is as coarse as a second: within the last one the file may have changed twice.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
     let settled = i64::try_from(now).is_ok_and(|now| opened.modified() < now - 1);
     settled && date::imf(opened.modified()).as_bytes() == condition
 }
@@ -177,7 +215,13 @@ fn bytes(
     fields: Vec<(&'static str, String)>,
     produce: impl Produce + 'static,
 ) -> Answer {
-    Answer::Bytes(Source { media: "application/octet-stream", length, part, fields, produce: Box::new(produce) })
+    Answer::Bytes(Source {
+        media: "application/octet-stream",
+        length,
+        part,
+        fields,
+        produce: Box::new(produce),
+    })
 }
 
 struct Whole(Opened, Option<Range>);

@@ -18,7 +18,7 @@ use super::{Limits, Stream};
 use crate::ring::child::{Child, Exit};
 use crate::ring::clock::{self, Deadline};
 use crate::ring::notify::Once;
-use crate::ring::{Fd, buffers, pool};
+use crate::ring::{self, Fd, buffers};
 
 /// A child that runs, and the ends of the pipes that it writes to.
 pub(super) struct Started {
@@ -102,13 +102,11 @@ enum Got {
 /// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
 async fn read(exec: &Exec, stream: Stream, pipe: &Fd) {
     loop {
-        let turn = match read_waiting(exec, stream, pipe) {
+        match read_waiting(exec, stream, pipe) {
             Got::End => return,
-            Got::All => pipe.readable().await,
-            Got::Burst => give_way(pipe).await,
-        };
-        if turn.is_err() {
-            return;
+            Got::Burst => ring::turn().await,
+            Got::All if pipe.readable().await.is_err() => return,
+            Got::All => {}
         }
     }
 }
@@ -134,16 +132,6 @@ fn read_waiting(exec: &Exec, stream: Stream, pipe: &Fd) -> Got {
         }
     }
     Got::Burst
-}
-
-/// Lets the other tasks have their turn while a child writes as fast as we read.
-async fn give_way(pipe: &Fd) -> std::io::Result<()> {
-    let polls_through_ring = crate::ring::running().is_some_and(|driver| driver.uring);
-    if polls_through_ring {
-        return pipe.readable().await;
-    }
-    // Under epoll a ready descriptor answers at once and nobody else would run; a job of the pool takes a turn.
-    pool::run(|| ()).await.map_err(std::io::Error::other)
 }
 
 /// Bytes read in one go before others have their turn: a part of the replay log, so that followers keep up.

@@ -37,8 +37,16 @@ pub(super) struct Model {
 impl Model {
     /// A model of the tree below `disk`, `None` when the root does not exist; it may come to know `most` names.
     pub(super) fn new(disk: Option<Descent>, most: usize) -> Self {
-        let root = Node { now: Now::Directory, on_disk: disk.is_some(), below: HashMap::new() };
-        Self { nodes: vec![root], disk, most }
+        let root = Node {
+            now: Now::Directory,
+            on_disk: disk.is_some(),
+            below: HashMap::new(),
+        };
+        Self {
+            nodes: vec![root],
+            disk,
+            most,
+        }
     }
 
     /// Plays one member through.
@@ -63,7 +71,9 @@ impl Model {
             (_, Now::Absent) | (Now::File, Now::File) => {}
             (_, Now::File | Now::Symlink | Now::Other) if link => {}
             (_, Now::Symlink) => return Err(entry.obstructed(name.bytes().len(), LINK_ON_THE_WAY)),
-            (_, Now::Directory) => return Err(entry.impossible("a directory of that name is there")),
+            (_, Now::Directory) => {
+                return Err(entry.impossible("a directory of that name is there"));
+            }
             (_, _) => return Err(entry.impossible("something else of that name is there")),
         }
         self.nodes[node].now = becomes;
@@ -92,16 +102,25 @@ impl Model {
         let mut node = 0;
         let mut start = 0;
         while start < dir.len() {
-            let length = dir[start..].iter().position(|byte| *byte == b'/').unwrap_or(dir.len() - start);
+            let length = dir[start..]
+                .iter()
+                .position(|byte| *byte == b'/')
+                .unwrap_or(dir.len() - start);
             let end = start + length;
             node = self.child(node, &dir[..end], &dir[start..end])?;
             match self.nodes[node].now {
                 Now::Directory => {}
                 Now::Absent if way == Way::Making => self.nodes[node].now = Now::Directory,
-                Now::Absent => return Err(entry.impossible("the target of the hard link is not there")),
-                Now::Symlink if way == Way::Making => return Err(entry.obstructed(end, LINK_ON_THE_WAY)),
+                Now::Absent => {
+                    return Err(entry.impossible("the target of the hard link is not there"));
+                }
+                Now::Symlink if way == Way::Making => {
+                    return Err(entry.obstructed(end, LINK_ON_THE_WAY));
+                }
                 Now::Symlink => return Err(entry.obstructed(0, LINK_ON_THE_WAY)),
-                Now::File | Now::Other => return Err(entry.impossible("a component of its name is no directory")),
+                Now::File | Now::Other => {
+                    return Err(entry.impossible("a component of its name is no directory"));
+                }
             }
             start = end + 1;
         }
@@ -114,7 +133,9 @@ impl Model {
             return Ok(*node);
         }
         if leaf.len() > 255 {
-            return Err(Kind::Internal.told("tar operation failed: a name is longer than 255 bytes"));
+            return Err(
+                Kind::Internal.told("tar operation failed: a name is longer than 255 bytes")
+            );
         }
         if self.nodes.len() >= self.most {
             return Err(Kind::TooLarge.told("archive names too many directories"));
@@ -124,7 +145,11 @@ impl Model {
             _ => Now::Absent,
         };
         let node = self.nodes.len();
-        self.nodes.push(Node { now, on_disk: now == Now::Directory, below: HashMap::new() });
+        self.nodes.push(Node {
+            now,
+            on_disk: now == Now::Directory,
+            below: HashMap::new(),
+        });
         self.nodes[parent].below.insert(leaf.into(), node);
         Ok(node)
     }

@@ -49,12 +49,22 @@ impl Descent {
     /// Opens the root; links in its own path are followed.
     pub(super) fn open(root: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self::at(rustix::fs::openat(CWD, root, flags, Mode::empty())?))
+        Ok(Self::at(rustix::fs::openat(
+            CWD,
+            root,
+            flags,
+            Mode::empty(),
+        )?))
     }
 
     /// A descent from an open directory.
     pub(super) fn at(root: OwnedFd) -> Self {
-        let probe = openat2(&root, b".", OFlags::PATH | OFlags::DIRECTORY, ResolveFlags::empty());
+        let probe = openat2(
+            &root,
+            b".",
+            OFlags::PATH | OFlags::DIRECTORY,
+            ResolveFlags::empty(),
+        );
         Self {
             root: Arc::new(root),
             strict: !matches!(probe, Err(Errno::NOSYS | Errno::PERM)),
@@ -72,9 +82,16 @@ impl Descent {
             Some(Step { fd: None, .. }) => self.reopen(way)?,
         };
         while self.path.len() < name.len() {
-            let start = if self.path.is_empty() { 0 } else { self.path.len() + 1 };
+            let start = if self.path.is_empty() {
+                0
+            } else {
+                self.path.len() + 1
+            };
             let rest = &name[start..];
-            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let length = rest
+                .iter()
+                .position(|byte| *byte == b'/')
+                .unwrap_or(rest.len());
             let end = start + length;
             let component = &rest[..length];
             let stop = |errno| Stop { end, errno };
@@ -85,7 +102,10 @@ impl Descent {
             {
                 last.fd = None;
             }
-            self.steps.push(Step { end, fd: Some(Arc::clone(&fd)) });
+            self.steps.push(Step {
+                end,
+                fd: Some(Arc::clone(&fd)),
+            });
         }
         Ok(fd)
     }
@@ -93,18 +113,24 @@ impl Descent {
     /// Goes up to the nearest common ancestor of where we are and `name`.
     fn ascend(&mut self, name: &[u8]) {
         while let Some(step) = self.steps.last() {
-            let inside = name.starts_with(&self.path) && name.get(step.end).is_none_or(|byte| *byte == b'/');
+            let inside =
+                name.starts_with(&self.path) && name.get(step.end).is_none_or(|byte| *byte == b'/');
             if inside {
                 return;
             }
             self.steps.pop();
-            self.path.truncate(self.steps.last().map_or(0, |step| step.end));
+            self.path
+                .truncate(self.steps.last().map_or(0, |step| step.end));
         }
     }
 
     /// Opens the current directory again, from the deepest ancestor that is still open.
     fn reopen(&mut self, way: Way) -> Result<Arc<OwnedFd>, Stop> {
-        let way = if way == Way::Making { Way::Looking } else { way };
+        let way = if way == Way::Making {
+            Way::Looking
+        } else {
+            way
+        };
         let open = self.steps.iter().rposition(|step| step.fd.is_some());
         let known = open.and_then(|index| self.steps[index].fd.clone());
         let mut fd = known.unwrap_or_else(|| Arc::clone(&self.root));
@@ -151,15 +177,22 @@ impl Descent {
 }
 
 /// Opens one component below `dir`, never through a link.
-pub(super) fn openat2(dir: impl AsFd, name: &[u8], flags: OFlags, more: ResolveFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | more;
+pub(super) fn openat2(
+    dir: impl AsFd,
+    name: &[u8],
+    flags: OFlags,
+    more: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | more;
     rustix::fs::openat2(dir, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
 /// True when `name` in `dir` is a symbolic link.
 pub(super) fn is_link(dir: impl AsFd, name: &[u8]) -> bool {
-    rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink)
+    rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink
+    })
 }
 
 /// Directories of one path that are held open.
@@ -191,12 +224,30 @@ mod tests {
 
         std::os::unix::fs::symlink("/tmp", dir.path().join("a/link")).expect("a link can be made");
         let stop = descent.enter(b"a/link/z", Way::Making).err();
-        assert_eq!(stop, Some(Stop { end: 6, errno: Errno::LOOP }));
+        assert_eq!(
+            stop,
+            Some(Stop {
+                end: 6,
+                errno: Errno::LOOP
+            })
+        );
         std::fs::write(dir.path().join("a/file"), "").expect("a file can be made");
         let stop = descent.enter(b"a/file/z", Way::Making).err();
-        assert_eq!(stop, Some(Stop { end: 6, errno: Errno::NOTDIR }));
+        assert_eq!(
+            stop,
+            Some(Stop {
+                end: 6,
+                errno: Errno::NOTDIR
+            })
+        );
         let stop = descent.enter(b"a/none", Way::Looking).err();
-        assert_eq!(stop, Some(Stop { end: 6, errno: Errno::NOENT }));
+        assert_eq!(
+            stop,
+            Some(Stop {
+                end: 6,
+                errno: Errno::NOENT
+            })
+        );
         assert!(descent.enter(b"a/b", Way::Looking).is_ok());
     }
 

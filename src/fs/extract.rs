@@ -49,7 +49,9 @@ pub async fn spooled(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Res
         let ended = copy::fill(body, &mut buffer).await?;
         let mut bytes = buffer.as_slice();
         while let Some(found) = intake.next(&mut bytes)? {
-            let Found::Member(entry) = found else { continue };
+            let Found::Member(entry) = found else {
+                continue;
+            };
             kept += entry.weight();
             if kept > MOST_KEPT {
                 return Err(Kind::TooLarge.told("archive has names that are too long together"));
@@ -71,7 +73,13 @@ pub async fn spooled(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Res
     intake.scanner.finish()?;
     drop(buffer);
     let (root, limits) = (root.to_owned(), limits.clone());
-    see_through(async move { Extraction::begin(root, entries, spool.close(), intake, limits).await?.run().await }).await
+    see_through(async move {
+        Extraction::begin(root, entries, spool.close(), intake, limits)
+            .await?
+            .run()
+            .await
+    })
+    .await
 }
 
 /// Extracts `body` below `root` while it arrives; what is refused leaves what was extracted before.
@@ -81,8 +89,13 @@ pub async fn spooled(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Res
 pub async fn streamed(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Result<()> {
     preflight(root, limits.reserve).await?;
     let (path, reserve) = (root.to_owned(), limits.reserve);
-    let made = pool::run(move || unpack::make_root(&path).map(|descent| Unpacker::new(descent, path, reserve)));
-    let mut stream = Stream { intake: Intake::new(limits), unpacker: made.await?? };
+    let made = pool::run(move || {
+        unpack::make_root(&path).map(|descent| Unpacker::new(descent, path, reserve))
+    });
+    let mut stream = Stream {
+        intake: Intake::new(limits),
+        unpacker: made.await??,
+    };
     let mut buffer = buffers::lease();
     loop {
         let ended = copy::fill(body, &mut buffer).await?;
@@ -141,14 +154,20 @@ impl Intake {
         };
         self.members += 1;
         if self.members > self.most_members {
-            return Err(Kind::TooLarge.told(format!("archive has more than {} members", self.most_members)));
+            return Err(Kind::TooLarge.told(format!(
+                "archive has more than {} members",
+                self.most_members
+            )));
         }
         let entry = Entry::judge(member)?;
         if let Action::File(content) = &entry.action {
             self.bytes = self.bytes.saturating_add(content.size);
         }
         if self.bytes > self.most_bytes {
-            return Err(Kind::TooLarge.told(format!("archive exceeds {} uncompressed bytes", self.most_bytes)));
+            return Err(Kind::TooLarge.told(format!(
+                "archive exceeds {} uncompressed bytes",
+                self.most_bytes
+            )));
         }
         Ok(Some(Found::Member(entry)))
     }
@@ -190,7 +209,13 @@ struct Extraction {
 }
 
 impl Extraction {
-    async fn begin(root: PathBuf, entries: Vec<Entry>, archive: Archive, intake: Intake, limits: Limits) -> Result<Self> {
+    async fn begin(
+        root: PathBuf,
+        entries: Vec<Entry>,
+        archive: Archive,
+        intake: Intake,
+        limits: Limits,
+    ) -> Result<Self> {
         pool::run(move || {
             check(&root, &entries, &intake, &limits)?;
             let descent = unpack::make_root(&root)?;
@@ -225,7 +250,8 @@ impl Extraction {
             let (at, left) = self.left;
             if left > 0 {
                 let piece = self.archive.piece(at, left);
-                let piece = piece.map_err(|error| space::failed(error, "the spool cannot be read"))?;
+                let piece =
+                    piece.map_err(|error| space::failed(error, "the spool cannot be read"))?;
                 self.unpacker.write(piece)?;
                 let length = piece.len() as u64;
                 self.left = (at + length, left - length);
@@ -260,9 +286,16 @@ fn check(root: &Path, entries: &[Entry], intake: &Intake, limits: &Limits) -> Re
     };
     let fresh = disk.is_none() && limits.reserve > 0;
     // A tree that replaces another gives space back, so only a new one can be judged beforehand.
-    let bytes = if fresh { entries.iter().map(stored).sum() } else { 0 };
+    let bytes = if fresh {
+        entries.iter().map(stored).sum()
+    } else {
+        0
+    };
     space::check(root, limits.reserve.saturating_add(bytes))?;
-    let most = intake.most_members.saturating_mul(NAMES_PER_MEMBER).saturating_add(1);
+    let most = intake
+        .most_members
+        .saturating_mul(NAMES_PER_MEMBER)
+        .saturating_add(1);
     let mut model = Model::new(disk, usize::try_from(most).unwrap_or(usize::MAX));
     entries.iter().try_for_each(|entry| model.play(entry))
 }
@@ -278,7 +311,9 @@ async fn see_through(task: impl Future<Output = Result<()>> + 'static) -> Result
         rung.set(());
     });
     done.wait().await;
-    outcome.take().unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")))
+    outcome
+        .take()
+        .unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")))
 }
 
 /// Bytes written per slice, and what a member counts for beside its data.

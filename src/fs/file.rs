@@ -44,9 +44,18 @@ impl Opened {
 
     /// A strong validator, quotes included: it changes with every change of the file that the kernel can tell.
     pub fn etag(&self) -> Option<String> {
-        let Stat { st_ino, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
+        let Stat {
+            st_ino,
+            st_mtime,
+            st_mtime_nsec,
+            st_ctime,
+            st_ctime_nsec,
+            ..
+        } = self.stat;
         let size = self.size?;
-        Some(format!("\"{st_ino:x}-{size:x}-{st_mtime:x}.{st_mtime_nsec:x}-{st_ctime:x}.{st_ctime_nsec:x}\""))
+        Some(format!(
+            "\"{st_ino:x}-{size:x}-{st_mtime:x}.{st_mtime_nsec:x}-{st_ctime:x}.{st_ctime_nsec:x}\""
+        ))
     }
 
     /// The time of last modification, seconds since 1970.
@@ -82,7 +91,12 @@ impl Opened {
     }
 
     fn reader(self) -> Reader {
-        Reader { file: self.file, positioned: self.positioned, offset: 0, inline: 0 }
+        Reader {
+            file: self.file,
+            positioned: self.positioned,
+            offset: 0,
+            inline: 0,
+        }
     }
 }
 
@@ -136,7 +150,9 @@ impl Reader {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     let fd = self.file.try_clone().and_then(|file| Fd::new(file.into()));
                     let ready = clock::within(PATIENCE, fd.map_err(unreadable)?.readable()).await;
-                    ready.ok_or_else(|| Kind::Internal.told("cannot read file: nothing comes"))?.map_err(unreadable)?;
+                    ready
+                        .ok_or_else(|| Kind::Internal.told("cannot read file: nothing comes"))?
+                        .map_err(unreadable)?;
                 }
                 outcome => return outcome.map_err(unreadable),
             }
@@ -186,7 +202,12 @@ fn open_known(path: &Path) -> Result<Opened> {
     let sized = regular && (rustix::fs::major(stat.st_dev) != 0 || !is_pseudo(&file));
     let size = sized.then(|| u64::try_from(stat.st_size).unwrap_or(0));
     let positioned = regular || kind == FileType::BlockDevice;
-    Ok(Opened { file: file.into(), size, positioned, stat })
+    Ok(Opened {
+        file: file.into(),
+        size,
+        positioned,
+        stat,
+    })
 }
 
 fn judge(stat: &Stat) -> Result<()> {

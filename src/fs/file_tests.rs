@@ -15,7 +15,12 @@ fn read(path: &Path) -> std::result::Result<(Option<u64>, Vec<u8>), (Kind, Strin
 }
 
 fn check_error(path: impl AsRef<Path>, kind: Kind, text: &str) {
-    assert_eq!(read(path.as_ref()), Err((kind, text.to_owned())), "{}", path.as_ref().display());
+    assert_eq!(
+        read(path.as_ref()),
+        Err((kind, text.to_owned())),
+        "{}",
+        path.as_ref().display()
+    );
 }
 
 #[test]
@@ -33,7 +38,8 @@ fn kernel_files_are_read_to_their_end() {
     let (size, text) = read(Path::new("/proc/self/status")).expect("it is there");
     assert_eq!(size, None);
     assert!(text.starts_with(b"Name:"));
-    let (size, text) = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")).unwrap_or((None, b"x".to_vec()));
+    let (size, text) = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"))
+        .unwrap_or((None, b"x".to_vec()));
     assert_eq!(size, None, "what sysfs calls a size is not one");
     assert!(!text.is_empty());
     assert_eq!(read(Path::new("/dev/null")), Ok((None, Vec::new())));
@@ -42,7 +48,11 @@ fn kernel_files_are_read_to_their_end() {
 #[test]
 fn what_cannot_be_read_is_told() {
     let dir = Dir::new();
-    check_error(dir.path(), Kind::Malformed, "path is a directory; use /v1/fs/tar");
+    check_error(
+        dir.path(),
+        Kind::Malformed,
+        "path is a directory; use /v1/fs/tar",
+    );
     check_error(dir.path().join("none"), Kind::NotFound, "no such file");
     check_error("", Kind::NotFound, "no such file");
     check_error("n\0l", Kind::Internal, "cannot read file");
@@ -57,8 +67,13 @@ fn what_cannot_be_read_is_told() {
 fn a_fifo_is_refused_at_once() {
     let dir = Dir::new();
     let path = dir.path().join("p");
-    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("it is fresh");
-    check_error(path, Kind::Malformed, "path is a FIFO; it cannot be read as a file");
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        .expect("it is fresh");
+    check_error(
+        path,
+        Kind::Malformed,
+        "path is a FIFO; it cannot be read as a file",
+    );
 }
 
 #[test]
@@ -70,7 +85,10 @@ fn a_range_is_a_part() {
         let opened = open(&path).await.expect("it is there");
         let mut sink = Sink::default();
         let part = Range { first: 2, last: 5 };
-        opened.send(Some(part), &mut sink).await.expect("it can be read");
+        opened
+            .send(Some(part), &mut sink)
+            .await
+            .expect("it can be read");
         sink.0
     });
     assert_eq!(bytes, b"2345");
@@ -84,17 +102,24 @@ fn lines_are_cut_from_any_kind_of_file() {
     let text: String = (1..=500_000).map(|line| format!("line {line}\n")).collect();
     std::fs::write(&path, &text).expect("it is fresh");
     let window = |first: u64, last: u64, path: &Path| {
-        let window = Window::parse(Some(&first.to_string()), Some(&last.to_string())).expect("it is sound");
+        let window =
+            Window::parse(Some(&first.to_string()), Some(&last.to_string())).expect("it is sound");
         let bytes = run(async || {
             let opened = open(path).await.expect("it is there");
             let mut sink = Sink::default();
-            opened.send_lines(window.expect("it is given"), &mut sink).await.expect("it can be read");
+            opened
+                .send_lines(window.expect("it is given"), &mut sink)
+                .await
+                .expect("it can be read");
             sink.0
         });
         String::from_utf8(bytes).expect("it is text")
     };
     assert_eq!(window(2, 3, &path), "line 2\nline 3\n");
-    assert_eq!(window(499_999, 600_000, &path), "line 499999\nline 500000\n");
+    assert_eq!(
+        window(499_999, 600_000, &path),
+        "line 499999\nline 500000\n"
+    );
     assert!(window(1, 500_000, &path) == text);
     assert!(window(1, 1, Path::new("/proc/self/status")).starts_with("Name:"));
 }
@@ -105,10 +130,19 @@ fn a_validator_changes_with_the_file() {
     let path = dir.path().join("f");
     let tag = |text: &str| {
         std::fs::write(&path, text).expect("it can be made");
-        run(async || open(&path).await.expect("it is there").etag().expect("it has a size"))
+        run(async || {
+            open(&path)
+                .await
+                .expect("it is there")
+                .etag()
+                .expect("it has a size")
+        })
     };
     let first = tag("one");
     assert!(first.starts_with('"') && first.ends_with('"'));
     assert_ne!(first, tag("three"));
-    assert_eq!(read(Path::new("/proc/self/status")).map(|(size, _)| size), Ok(None));
+    assert_eq!(
+        read(Path::new("/proc/self/status")).map(|(size, _)| size),
+        Ok(None)
+    );
 }

@@ -29,7 +29,9 @@ impl Window {
             return Err(Kind::Malformed.told("start_line is 1-based, so 0 is no line"));
         }
         if last < first {
-            return Err(Kind::Malformed.told(format!("end_line {last} is before start_line {first}")));
+            return Err(
+                Kind::Malformed.told(format!("end_line {last} is before start_line {first}"))
+            );
         }
         Ok(Some(Self { first, last }))
     }
@@ -102,7 +104,8 @@ impl Cutter {
 }
 
 fn number(text: &str) -> Result<u64> {
-    text.parse().map_err(|_| Kind::Malformed.told("start_line and end_line must be integers"))
+    text.parse()
+        .map_err(|_| Kind::Malformed.told("start_line and end_line must be integers"))
 }
 
 /// Bytes counted at once.
@@ -124,7 +127,11 @@ mod tests {
             for piece in [&text[..at], &text[at..]] {
                 found.extend_from_slice(cutter.cut(piece.as_bytes()));
             }
-            assert_eq!(String::from_utf8_lossy(&found), expected, "{text:?} {window:?} cut at {at}");
+            assert_eq!(
+                String::from_utf8_lossy(&found),
+                expected,
+                "{text:?} {window:?} cut at {at}"
+            );
         }
     }
 
@@ -154,23 +161,37 @@ mod tests {
         let long = "x".repeat(3 * BLOCK);
         let text = format!("{long}\ny\n{long}\nz");
         let mut cutter = Cutter::new(window(2, 3));
-        assert_eq!(cutter.cut(text.as_bytes()), format!("y\n{long}\n").as_bytes());
+        assert_eq!(
+            cutter.cut(text.as_bytes()),
+            format!("y\n{long}\n").as_bytes()
+        );
         assert!(cutter.is_over());
     }
 
     #[test]
     fn bounds_are_checked() {
-        let told = |start, end| Window::parse(start, end).map_err(|error| error.sentence().to_owned());
+        let told =
+            |start, end| Window::parse(start, end).map_err(|error| error.sentence().to_owned());
         assert_eq!(told(None, None), Ok(None));
         assert_eq!(told(Some("2"), None), Ok(Some(window(2, u64::MAX))));
         assert_eq!(told(None, Some("2")), Ok(Some(window(1, 2))));
         for bad in ["", "x", "-1", "1.5", "99999999999999999999", " 1"] {
-            assert_eq!(told(Some(bad), None), Err("start_line and end_line must be integers".into()), "{bad}");
+            assert_eq!(
+                told(Some(bad), None),
+                Err("start_line and end_line must be integers".into()),
+                "{bad}"
+            );
             assert!(told(None, Some(bad)).is_err());
         }
         assert_eq!(told(Some("+2"), None), Ok(Some(window(2, u64::MAX))));
-        assert_eq!(told(Some("0"), Some("2")), Err("start_line is 1-based, so 0 is no line".into()));
-        assert_eq!(told(Some("3"), Some("2")), Err("end_line 2 is before start_line 3".into()));
+        assert_eq!(
+            told(Some("0"), Some("2")),
+            Err("start_line is 1-based, so 0 is no line".into())
+        );
+        assert_eq!(
+            told(Some("3"), Some("2")),
+            Err("end_line 2 is before start_line 3".into())
+        );
         assert!(told(None, Some("0")).is_err());
     }
 }

@@ -140,13 +140,18 @@ impl Entry {
 
     /// The failure of this member on the filesystem, known without asking the kernel.
     pub(super) fn impossible(&self, why: &str) -> Error {
-        Kind::Internal.told(format!("tar operation failed: {}: {why}", shown(self.told())))
+        Kind::Internal.told(format!(
+            "tar operation failed: {}: {why}",
+            shown(self.told())
+        ))
     }
 
     /// The failure of this member, as the kernel tells it.
     pub(super) fn failed(&self, errno: Errno) -> Error {
         match errno {
-            Errno::NOSPC | Errno::DQUOT => Kind::DiskFull.told("no space is left on the target filesystem"),
+            Errno::NOSPC | Errno::DQUOT => {
+                Kind::DiskFull.told("no space is left on the target filesystem")
+            }
             Errno::ACCESS => self.obstructed(self.name.0.len(), "permission denied"),
             Errno::XDEV => self.obstructed(self.name.0.len(), "the way there leaves the root"),
             Errno::LOOP => self.obstructed(self.name.0.len(), LINK_ON_THE_WAY),
@@ -160,7 +165,9 @@ impl Entry {
         let link = match &self.action {
             Action::Symlink(target) => target.len(),
             Action::HardLink(target) => target.0.len(),
-            Action::File(Content { runs: Some(runs), .. }) => runs.len() * size_of::<Segment>(),
+            Action::File(Content {
+                runs: Some(runs), ..
+            }) => runs.len() * size_of::<Segment>(),
             _ => 0,
         };
         let told = self.told.as_ref().map_or(0, |told| told.len());
@@ -169,7 +176,8 @@ impl Entry {
 }
 
 /// A symbolic link on the way, in words.
-pub(super) const LINK_ON_THE_WAY: &str = "a symbolic link on the way there, which extraction refuses to follow";
+pub(super) const LINK_ON_THE_WAY: &str =
+    "a symbolic link on the way there, which extraction refuses to follow";
 
 fn symlink(path: &[u8], name: &Name, target: &[u8]) -> Result<Box<[u8]>> {
     check_target(path, target)?;
@@ -190,13 +198,19 @@ fn hard_link(path: &[u8], target: &[u8]) -> Result<Name> {
 fn check_target(path: &[u8], target: &[u8]) -> Result<()> {
     match target.first() {
         None => Err(refused(path, "link member has no target")),
-        Some(b'/') => Err(refused(path, &format!("absolute link target {}", shown(target)))),
+        Some(b'/') => Err(refused(
+            path,
+            &format!("absolute link target {}", shown(target)),
+        )),
         Some(_) => Ok(()),
     }
 }
 
 fn outside(path: &[u8], target: &[u8]) -> Error {
-    refused(path, &format!("link target {} resolves outside the root", shown(target)))
+    refused(
+        path,
+        &format!("link target {} resolves outside the root", shown(target)),
+    )
 }
 
 fn refused(path: &[u8], why: &str) -> Error {
@@ -207,7 +221,15 @@ fn refused(path: &[u8], why: &str) -> Error {
 fn shown(text: &[u8]) -> String {
     let cut = &text[..text.len().min(1024)];
     let text = String::from_utf8_lossy(cut);
-    text.chars().map(|each| if each.is_control() { char::REPLACEMENT_CHARACTER } else { each }).collect()
+    text.chars()
+        .map(|each| {
+            if each.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                each
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -236,7 +258,12 @@ mod tests {
 
     #[test]
     fn names_are_resolved_lexically() {
-        for (path, expected) in [("a", "a"), ("./a//b/./c/", "a/b/c"), ("a/../b", "b"), ("a/b/../../c", "c")] {
+        for (path, expected) in [
+            ("a", "a"),
+            ("./a//b/./c/", "a/b/c"),
+            ("a/../b", "b"),
+            ("a/b/../../c", "c"),
+        ] {
             check(path, Type::File, "", expected);
         }
         check("d/..", Type::Directory, "", "");
@@ -247,12 +274,27 @@ mod tests {
     #[test]
     fn names_that_leave_the_root_are_refused() {
         for path in ["/abs", "../escape", "a/../../escape", "//x", ".."] {
-            check(path, Type::File, "", &format!("refused tar member {path}: path escapes the extraction root"));
+            check(
+                path,
+                Type::File,
+                "",
+                &format!("refused tar member {path}: path escapes the extraction root"),
+            );
         }
         let root = "only a directory member may name the extraction root";
         for path in ["", ".", "a/.."] {
-            check(path, Type::File, "", &format!("refused tar member {path}: {root}"));
-            check(path, Type::Symlink, "t", &format!("refused tar member {path}: {root}"));
+            check(
+                path,
+                Type::File,
+                "",
+                &format!("refused tar member {path}: {root}"),
+            );
+            check(
+                path,
+                Type::Symlink,
+                "t",
+                &format!("refused tar member {path}: {root}"),
+            );
         }
     }
 
@@ -261,22 +303,49 @@ mod tests {
         for target in ["..", "../t", "x/../../t", "nothere", "."] {
             check("d/s", Type::Symlink, target, "d/s");
         }
-        let out = |target| format!("refused tar member d/s: link target {target} resolves outside the root");
+        let out = |target| {
+            format!("refused tar member d/s: link target {target} resolves outside the root")
+        };
         check("d/s", Type::Symlink, "../../x", &out("../../x"));
         check("d/s", Type::HardLink, "../x", &out("../x"));
         check("d/s", Type::HardLink, "d/../x", "d/s");
         for kind in [Type::Symlink, Type::HardLink] {
-            check("s", kind, "", "refused tar member s: link member has no target");
-            check("s", kind, "/etc/passwd", "refused tar member s: absolute link target /etc/passwd");
+            check(
+                "s",
+                kind,
+                "",
+                "refused tar member s: link member has no target",
+            );
+            check(
+                "s",
+                kind,
+                "/etc/passwd",
+                "refused tar member s: absolute link target /etc/passwd",
+            );
         }
     }
 
     #[test]
     fn types_that_are_no_files_are_refused() {
         for kind in [Type::Fifo, Type::CharDevice, Type::BlockDevice] {
-            check("p", kind, "", "refused tar member p: device and fifo members are not extractable");
+            check(
+                "p",
+                kind,
+                "",
+                "refused tar member p: device and fifo members are not extractable",
+            );
         }
-        check("p", Type::Unknown(b'Z'), "", "refused tar member p: member type 'Z' is not known");
-        check("a\0b", Type::File, "", "refused tar member a\u{fffd}b: a name holds a NUL byte");
+        check(
+            "p",
+            Type::Unknown(b'Z'),
+            "",
+            "refused tar member p: member type 'Z' is not known",
+        );
+        check(
+            "a\0b",
+            Type::File,
+            "",
+            "refused tar member a\u{fffd}b: a name holds a NUL byte",
+        );
     }
 }

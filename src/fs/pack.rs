@@ -33,7 +33,8 @@ pub struct Pack {
 /// `NotFound`, `Malformed` when it is no directory, `TooLarge` beyond `limits`, else `Internal`.
 pub async fn plan(path: &Path, limits: Limits) -> Result<Pack> {
     let path = path.to_owned();
-    let walked = pool::run(move || walk::open(&path).and_then(|root| walk::walk(root, &path, limits)));
+    let walked =
+        pool::run(move || walk::open(&path).and_then(|root| walk::walk(root, &path, limits)));
     let (plan, descent) = walked.await??;
     Ok(Pack { plan, descent })
 }
@@ -111,7 +112,8 @@ impl Packer {
 
     fn head(&mut self, index: usize, item: &Item) {
         // The index comes from the plan, which counts in 32 bits.
-        self.plan.path(u32::try_from(index).unwrap_or(0), &mut self.path);
+        self.plan
+            .path(u32::try_from(index).unwrap_or(0), &mut self.path);
         self.link.clear();
         match item.more {
             More::Twin(twin) => self.plan.path(twin, &mut self.link),
@@ -127,7 +129,11 @@ impl Packer {
             gid: item.gid,
             mtime: item.mtime,
             size: if device { 0 } else { item.size },
-            device: if device { (rustix::fs::major(item.size), rustix::fs::minor(item.size)) } else { (0, 0) },
+            device: if device {
+                (rustix::fs::major(item.size), rustix::fs::minor(item.size))
+            } else {
+                (0, 0)
+            },
             runs: self.plan.runs(item),
         };
         head.write(&mut self.out);
@@ -146,15 +152,29 @@ impl Packer {
                 return Ok(());
             }
         }
-        let name = CString::new(name).map_err(|error| Kind::Internal.told("cannot read file").because(error))?;
-        self.gaps.push(Gap { item: index, at, wanted: Wanted { dir, name, size } });
+        let name = CString::new(name)
+            .map_err(|error| Kind::Internal.told("cannot read file").because(error))?;
+        self.gaps.push(Gap {
+            item: index,
+            at,
+            wanted: Wanted { dir, name, size },
+        });
         Ok(())
     }
 
-    async fn large(&mut self, index: usize, item: &Item, dir: Arc<OwnedFd>, sink: &mut dyn Outflow) -> Result<()> {
+    async fn large(
+        &mut self,
+        index: usize,
+        item: &Item,
+        dir: Arc<OwnedFd>,
+        sink: &mut dyn Outflow,
+    ) -> Result<()> {
         self.flush(sink).await?;
         let file = self.open(index, dir).await?;
-        let whole = [Segment { offset: 0, length: item.size }];
+        let whole = [Segment {
+            offset: 0,
+            length: item.size,
+        }];
         let runs = self.plan.runs(item).unwrap_or(&whole);
         let mut stored = 0;
         for run in runs.iter().filter(|run| run.length > 0) {
@@ -172,13 +192,18 @@ impl Packer {
             Err(_) => {
                 let name = name.to_vec();
                 let flags = READING | OFlags::CLOEXEC;
-                let opened = pool::run(move || rustix::fs::openat(&dir, name, flags, Mode::empty()));
-                opened.await?.map_err(|errno| self.changed(index).because(errno))?
+                let opened =
+                    pool::run(move || rustix::fs::openat(&dir, name, flags, Mode::empty()));
+                opened
+                    .await?
+                    .map_err(|errno| self.changed(index).because(errno))?
             }
         };
         let stat = rustix::fs::fstat(&file).map_err(|errno| self.changed(index).because(errno))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size < self.plan.items[index].size {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || size < self.plan.items[index].size
+        {
             return Err(self.changed(index));
         }
         Ok(file.into())
@@ -193,7 +218,11 @@ impl Packer {
         }
         let mut path = Vec::new();
         self.plan.path(index, &mut path);
-        let gone = |Stop { errno, .. }| Kind::Internal.told("a directory is gone since it was walked").because(errno);
+        let gone = |Stop { errno, .. }| {
+            Kind::Internal
+                .told("a directory is gone since it was walked")
+                .because(errno)
+        };
         let Some(mut descent) = self.descent.take() else {
             return Err(Kind::Internal.told("cannot read directory"));
         };
@@ -237,7 +266,9 @@ impl Packer {
         let mut path = Vec::new();
         self.plan.path(u32::try_from(index).unwrap_or(0), &mut path);
         let name = String::from_utf8_lossy(&path);
-        Kind::Internal.told(format!("{name} is gone, or shorter than it was when it was walked"))
+        Kind::Internal.told(format!(
+            "{name} is gone, or shorter than it was when it was walked"
+        ))
     }
 }
 
@@ -246,7 +277,9 @@ const fn batch_limit() -> usize {
     LARGE + 4096
 }
 
-const READING: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK);
 /// Bytes gathered before they are sent.
 const FLUSH: usize = 1024 * 1024;
 /// From this size on a file is sent from the page cache.

@@ -7,7 +7,10 @@ use super::super::testing::{Dir, Sink, run};
 use super::*;
 use crate::wire::tar::{Event, Member, Scanner};
 
-const WIDE: Limits = Limits { members: 10_000, bytes: 1 << 30 };
+const WIDE: Limits = Limits {
+    members: 10_000,
+    bytes: 1 << 30,
+};
 
 fn packed(path: &Path, limits: Limits) -> std::result::Result<Vec<u8>, (Kind, String)> {
     let outcome = run(async || {
@@ -28,7 +31,11 @@ fn members(archive: &[u8]) -> Vec<(Member, Vec<u8>)> {
     loop {
         match scanner.feed(&mut bytes).expect("we wrote it") {
             Event::Member(member) => found.push((member, Vec::new())),
-            Event::Data(piece) => found.last_mut().expect("a member came").1.extend_from_slice(piece),
+            Event::Data(piece) => found
+                .last_mut()
+                .expect("a member came")
+                .1
+                .extend_from_slice(piece),
             Event::More | Event::End => break,
         }
     }
@@ -37,7 +44,10 @@ fn members(archive: &[u8]) -> Vec<(Member, Vec<u8>)> {
 }
 
 fn names(archive: &[u8]) -> Vec<String> {
-    members(archive).into_iter().map(|(member, _)| String::from_utf8_lossy(&member.path).into_owned()).collect()
+    members(archive)
+        .into_iter()
+        .map(|(member, _)| String::from_utf8_lossy(&member.path).into_owned())
+        .collect()
 }
 
 fn make(root: &Path, names: &[&str]) {
@@ -53,7 +63,13 @@ fn make(root: &Path, names: &[&str]) {
 #[test]
 fn names_come_in_byte_order_after_the_root() {
     let dir = Dir::new();
-    make(dir.path(), &["a/", "a/b", "a-b/", "a-b/c", "a.txt", "Z", "a/!", "a0", "~", "a/b.c/", "a/b.c/d", "a/b-c"]);
+    make(
+        dir.path(),
+        &[
+            "a/", "a/b", "a-b/", "a-b/c", "a.txt", "Z", "a/!", "a0", "~", "a/b.c/", "a/b.c/d",
+            "a/b-c",
+        ],
+    );
     let names = names(&packed(dir.path(), WIDE).expect("it can be packed"));
     assert_eq!(names[0], "./");
     let mut sorted = names[1..].to_vec();
@@ -73,21 +89,41 @@ fn the_same_tree_gives_the_same_bytes() {
 fn attributes_and_links_are_told() {
     let dir = Dir::new();
     make(dir.path(), &["d/", "d/f", "g"]);
-    std::fs::set_permissions(dir.path().join("d/f"), std::fs::Permissions::from_mode(0o4751)).expect("it is ours");
+    std::fs::set_permissions(
+        dir.path().join("d/f"),
+        std::fs::Permissions::from_mode(0o4751),
+    )
+    .expect("it is ours");
     std::fs::hard_link(dir.path().join("d/f"), dir.path().join("h")).expect("it is fresh");
     symlink("/etc/passwd", dir.path().join("s")).expect("it is fresh");
     let fifo = dir.path().join("p");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("it is fresh");
-    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("sock")).expect("it is fresh");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        FileType::Fifo,
+        Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("it is fresh");
+    let _socket =
+        std::os::unix::net::UnixListener::bind(dir.path().join("sock")).expect("it is fresh");
     let found = members(&packed(dir.path(), WIDE).expect("it can be packed"));
     let told: Vec<_> = found
         .iter()
         .map(|(member, data)| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            (text(&member.path), member.kind, member.mode, text(&member.link), text(data))
+            (
+                text(&member.path),
+                member.kind,
+                member.mode,
+                text(&member.link),
+                text(data),
+            )
         })
         .collect();
-    let of = |name: &str, kind, mode, link: &str, data: &str| (name.into(), kind, mode, link.into(), data.into());
+    let of = |name: &str, kind, mode, link: &str, data: &str| {
+        (name.into(), kind, mode, link.into(), data.into())
+    };
     assert_eq!(
         told,
         [
@@ -100,18 +136,35 @@ fn attributes_and_links_are_told() {
             of("s", Type::Symlink, 0o777, "/etc/passwd", ""),
         ]
     );
-    let mtime = dir.path().join("g").metadata().expect("it is there").mtime();
+    let mtime = dir
+        .path()
+        .join("g")
+        .metadata()
+        .expect("it is there")
+        .mtime();
     assert_eq!(found[3].0.mtime.secs, mtime);
 }
 
 #[test]
 fn files_of_every_size_are_packed_whole() {
     let dir = Dir::new();
-    let mut sizes = vec![0, 1, 511, 512, 513, 4096, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE + 7];
+    let mut sizes = vec![
+        0,
+        1,
+        511,
+        512,
+        513,
+        4096,
+        LARGE - 1,
+        LARGE,
+        LARGE + 1,
+        3 * LARGE + 7,
+    ];
     sizes.extend(std::iter::repeat_n(100_000, 40));
     for (index, size) in sizes.iter().enumerate() {
         let byte = u8::try_from(index).expect("few");
-        std::fs::write(dir.path().join(format!("{index:03}")), vec![byte; *size]).expect("it is fresh");
+        std::fs::write(dir.path().join(format!("{index:03}")), vec![byte; *size])
+            .expect("it is fresh");
     }
     let found = members(&packed(dir.path(), WIDE).expect("it can be packed"));
     for (index, size) in sizes.iter().enumerate() {
@@ -132,7 +185,10 @@ fn cold_files_are_packed_whole() {
     }
     let found = members(&packed(dir.path(), WIDE).expect("it can be packed"));
     for index in 0..200u8 {
-        assert!(found[usize::from(index) + 1].1 == vec![index; 5000], "{index}");
+        assert!(
+            found[usize::from(index) + 1].1 == vec![index; 5000],
+            "{index}"
+        );
     }
 }
 
@@ -142,10 +198,13 @@ fn holes_are_not_packed() {
     let dir = Dir::new();
     let file = File::create(dir.path().join("sparse")).expect("it is fresh");
     for run in 0..30 {
-        file.write_all_at(b"data", run * 1_000_000).expect("the disk takes it");
+        file.write_all_at(b"data", run * 1_000_000)
+            .expect("the disk takes it");
     }
     file.set_len(100_000_000).expect("the disk takes it");
-    File::create(dir.path().join("hole")).and_then(|file| file.set_len(1 << 20)).expect("it is fresh");
+    File::create(dir.path().join("hole"))
+        .and_then(|file| file.set_len(1 << 20))
+        .expect("it is fresh");
     let archive = packed(dir.path(), WIDE).expect("it can be packed");
     assert!(archive.len() < 1_000_000, "{}", archive.len());
     let found = members(&archive);
@@ -160,10 +219,19 @@ fn bounds_are_told() {
     make(dir.path(), &["a/", "a/b", "c"]);
     let told = dir.path().display();
     let few = packed(dir.path(), Limits { members: 2, ..WIDE });
-    assert_eq!(few, Err((Kind::TooLarge, format!("tree under {told} has more than 2 members"))));
+    assert_eq!(
+        few,
+        Err((
+            Kind::TooLarge,
+            format!("tree under {told} has more than 2 members")
+        ))
+    );
     assert!(packed(dir.path(), Limits { members: 3, ..WIDE }).is_ok());
     let small = packed(dir.path(), Limits { bytes: 3, ..WIDE });
-    assert_eq!(small, Err((Kind::TooLarge, format!("tree under {told} exceeds 3 bytes"))));
+    assert_eq!(
+        small,
+        Err((Kind::TooLarge, format!("tree under {told} exceeds 3 bytes")))
+    );
 }
 
 #[test]
@@ -172,10 +240,25 @@ fn a_root_that_is_no_directory_is_refused() {
     make(dir.path(), &["f", "d/"]);
     symlink("d", dir.path().join("link")).expect("it is fresh");
     let told = |name: &str| packed(&dir.path().join(name), WIDE);
-    assert_eq!(told("none"), Err((Kind::NotFound, "no such directory".into())));
-    assert_eq!(packed(Path::new(""), WIDE), Err((Kind::NotFound, "no such directory".into())));
-    assert_eq!(told("f"), Err((Kind::Malformed, "path is not a directory; use /v1/fs/file".into())));
-    assert_eq!(told("f/x"), Err((Kind::Internal, "cannot read directory".into())));
+    assert_eq!(
+        told("none"),
+        Err((Kind::NotFound, "no such directory".into()))
+    );
+    assert_eq!(
+        packed(Path::new(""), WIDE),
+        Err((Kind::NotFound, "no such directory".into()))
+    );
+    assert_eq!(
+        told("f"),
+        Err((
+            Kind::Malformed,
+            "path is not a directory; use /v1/fs/file".into()
+        ))
+    );
+    assert_eq!(
+        told("f/x"),
+        Err((Kind::Internal, "cannot read directory".into()))
+    );
     assert_eq!(told("link").map(|bytes| bytes.len()), Ok(1536));
 }
 
@@ -194,7 +277,11 @@ fn a_file_that_shrinks_or_vanishes_breaks_the_archive_off() {
                 }
                 pack.send(&mut Sink::default()).await.err()
             });
-            assert_eq!(error.map(|error| error.kind()), Some(Kind::Internal), "{size} {gone}");
+            assert_eq!(
+                error.map(|error| error.kind()),
+                Some(Kind::Internal),
+                "{size} {gone}"
+            );
         }
     }
 }
@@ -234,10 +321,17 @@ fn other_programs_read_what_we_pack() {
     use std::os::unix::ffi::OsStrExt;
     let dir = Dir::new();
     make(dir.path(), &["a/", "a/b", "a-b", "empty/", "\u{fc}"]);
-    std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9")), "x").expect("it is fresh");
+    std::fs::write(
+        dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9")),
+        "x",
+    )
+    .expect("it is fresh");
     std::fs::hard_link(dir.path().join("a/b"), dir.path().join("h")).expect("it is fresh");
     symlink("a/b", dir.path().join("s")).expect("it is fresh");
-    check_others(dir.path(), &packed(dir.path(), WIDE).expect("it can be packed"));
+    check_others(
+        dir.path(),
+        &packed(dir.path(), WIDE).expect("it can be packed"),
+    );
 }
 
 /// GNU tar, bsdtar and Python, as far as they are installed, extract the archive to the tree it was made from.
@@ -248,18 +342,41 @@ fn check_others(tree: &Path, archive: &[u8]) {
     for (program, arguments) in [
         ("tar", ["-xf", "archive.tar", "-C", "out"].as_slice()),
         ("bsdtar", &["-xf", "archive.tar", "-C", "out"]),
-        ("python3", &["-c", "import tarfile; tarfile.open('archive.tar').extractall('out')"]),
+        (
+            "python3",
+            &[
+                "-c",
+                "import tarfile; tarfile.open('archive.tar').extractall('out')",
+            ],
+        ),
     ] {
         let out = dir.path().join("out");
         std::fs::create_dir(&out).expect("it is fresh");
-        let Ok(run) = Command::new(program).args(arguments).current_dir(dir.path()).output() else {
+        let Ok(run) = Command::new(program)
+            .args(arguments)
+            .current_dir(dir.path())
+            .output()
+        else {
             std::fs::remove_dir(&out).expect("it is empty");
             continue;
         };
-        assert!(run.status.success(), "{program}: {}", String::from_utf8_lossy(&run.stderr));
-        let differ = Command::new("diff").arg("-r").arg("--no-dereference").arg(tree).arg(&out).output();
+        assert!(
+            run.status.success(),
+            "{program}: {}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+        let differ = Command::new("diff")
+            .arg("-r")
+            .arg("--no-dereference")
+            .arg(tree)
+            .arg(&out)
+            .output();
         let differ = differ.expect("diff is installed");
-        assert!(differ.status.success(), "{program}: {}", String::from_utf8_lossy(&differ.stdout));
+        assert!(
+            differ.status.success(),
+            "{program}: {}",
+            String::from_utf8_lossy(&differ.stdout)
+        );
         std::fs::remove_dir_all(&out).expect("it is ours");
     }
 }

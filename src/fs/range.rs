@@ -111,7 +111,18 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_ignored() {
-        for field in ["bytes=0-1,3-4", "bytes=5-2", "bytes=-", "bytes=", "bytes", "lines=0-1", "bytes=a-b", "bytes=+1-2", "bytes=1 - 2", ""] {
+        for field in [
+            "bytes=0-1,3-4",
+            "bytes=5-2",
+            "bytes=-",
+            "bytes=",
+            "bytes",
+            "lines=0-1",
+            "bytes=a-b",
+            "bytes=+1-2",
+            "bytes=1 - 2",
+            "",
+        ] {
             check(field, 10, Ok(None));
         }
     }

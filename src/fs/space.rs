@@ -19,7 +19,11 @@ pub(super) fn check(path: &Path, reserve: u64) -> Result<()> {
         return Ok(());
     }
     for ancestor in path.ancestors() {
-        let ancestor = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        let ancestor = if ancestor.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            ancestor
+        };
         match rustix::fs::statvfs(ancestor) {
             Ok(space) => return judge(&space, path, reserve),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
@@ -76,11 +80,18 @@ mod tests {
 
     #[test]
     fn the_nearest_ancestor_that_exists_is_asked() {
-        let error = check(Path::new("/tmp/no/such/place"), u64::MAX).expect_err("nothing has so much");
+        let error =
+            check(Path::new("/tmp/no/such/place"), u64::MAX).expect_err("nothing has so much");
         assert_eq!(error.kind(), Kind::DiskFull);
         let text = error.sentence();
-        assert!(text.starts_with("refusing to write /tmp/no/such/place: "), "{text}");
-        assert!(text.ends_with("below the 18446744073709551615 byte reserve"), "{text}");
+        assert!(
+            text.starts_with("refusing to write /tmp/no/such/place: "),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("below the 18446744073709551615 byte reserve"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -23,7 +23,14 @@ pub(super) struct Spool {
 impl Spool {
     /// A spool that keeps `memory_bytes` in memory and puts longer archives into a file in `dir`.
     pub(super) fn new(dir: &Path, memory_bytes: u64, reserve: u64) -> Self {
-        Self { dir: dir.into(), memory_bytes, reserve, held: Vec::new(), disk: None, unchecked: 0 }
+        Self {
+            dir: dir.into(),
+            memory_bytes,
+            reserve,
+            held: Vec::new(),
+            disk: None,
+            unchecked: 0,
+        }
     }
 
     /// Takes a piece, and gives the buffer back, empty.
@@ -57,7 +64,11 @@ impl Spool {
     pub(super) fn close(self) -> Archive {
         match self.disk {
             None => Archive::Memory(self.held),
-            Some((file, _)) => Archive::Disk { file, window: Vec::new(), at: 0 },
+            Some((file, _)) => Archive::Disk {
+                file,
+                window: Vec::new(),
+                at: 0,
+            },
         }
     }
 
@@ -69,7 +80,11 @@ impl Spool {
         });
         let file = opened.await??;
         let writer = Writer::new(&file);
-        let mut writer = writer.map_err(|error| Kind::Internal.told("the spool cannot be opened").because(error))?;
+        let mut writer = writer.map_err(|error| {
+            Kind::Internal
+                .told("the spool cannot be opened")
+                .because(error)
+        })?;
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
             writer.append(held).await.0?;
@@ -98,7 +113,11 @@ impl Archive {
     pub(super) fn piece(&mut self, at: u64, most: u64) -> std::io::Result<&[u8]> {
         let (window, start) = match self {
             Self::Memory(held) => (held, 0),
-            Self::Disk { file, window, at: start } => {
+            Self::Disk {
+                file,
+                window,
+                at: start,
+            } => {
                 if at < *start || at - *start >= window.len() as u64 {
                     window.clear();
                     window.reserve_exact(WINDOW);
@@ -127,7 +146,12 @@ fn unnamed(dir: &Path) -> std::io::Result<File> {
     }
     // Not every filesystem has O_TMPFILE: then a name exists for an instant.
     let path = dir.join(super::target::temporary_name());
-    let file = rustix::fs::openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+    let file = rustix::fs::openat(
+        CWD,
+        &path,
+        flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
+        mode,
+    )?;
     rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
     Ok(file.into())
 }

@@ -34,9 +34,14 @@ impl Target {
                 Err(Errno::NOENT) => None,
                 Err(errno) => return Err(errno),
             };
-            let linked = there.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+            let linked = there
+                .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
             if !linked {
-                return Ok(Self { leaf: leaf.to_vec(), dir, there });
+                return Ok(Self {
+                    leaf: leaf.to_vec(),
+                    dir,
+                    there,
+                });
             }
             let next = rustix::fs::readlinkat(&dir, leaf, Vec::new())?.into_bytes();
             base = Some(dir);
@@ -48,7 +53,7 @@ impl Target {
 
 /// True for a filesystem that the kernel makes up: its files have no true size, and no free space to ask for.
 pub(super) fn is_pseudo(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|fs| PSEUDO.contains(&u64::from(fs.f_type.cast_unsigned())))
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| PSEUDO.contains(&fs.f_type.cast_unsigned()))
 }
 
 /// A name that nothing has, for a file that is about to be renamed.
@@ -77,6 +82,20 @@ const MOST_LINKS: usize = 40;
 /// Magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, bpf, efivarfs,
 /// pstore, selinuxfs, smackfs, binfmt_misc, fusectl, nsfs.
 const PSEUDO: &[u64] = &[
-    0x9fa0, 0x6265_6572, 0x27_e0eb, 0x6367_7270, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x6265_6570, 0xcafe_4a11,
-    0xde5e_81e4, 0x6165_676c, 0xf97c_ff8c, 0x4341_5d53, 0x4249_4e4d, 0x6573_5543, 0x6e73_6673,
+    0x9fa0,
+    0x6265_6572,
+    0x27_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x6265_6570,
+    0xcafe_4a11,
+    0xde5e_81e4,
+    0x6165_676c,
+    0xf97c_ff8c,
+    0x4341_5d53,
+    0x4249_4e4d,
+    0x6573_5543,
+    0x6e73_6673,
 ];

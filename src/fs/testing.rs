@@ -56,12 +56,23 @@ impl crate::ring::Outflow for Sink {
         Box::pin(async { Ok(()) })
     }
 
-    fn send_file<'a>(&'a mut self, file: &'a std::fs::File, offset: u64, length: u64) -> crate::ring::Step<'a, ()> {
+    fn send_file<'a>(
+        &'a mut self,
+        file: &'a std::fs::File,
+        offset: u64,
+        length: u64,
+    ) -> crate::ring::Step<'a, ()> {
         Box::pin(async move {
             let before = self.0.len();
-            self.0.resize(before + usize::try_from(length).expect("it fits"), 0);
-            let read = std::os::unix::fs::FileExt::read_exact_at(file, &mut self.0[before..], offset);
-            read.map_err(|error| crate::error::Kind::Internal.told("cannot read file").because(error))
+            self.0
+                .resize(before + usize::try_from(length).expect("it fits"), 0);
+            let read =
+                std::os::unix::fs::FileExt::read_exact_at(file, &mut self.0[before..], offset);
+            read.map_err(|error| {
+                crate::error::Kind::Internal
+                    .told("cannot read file")
+                    .because(error)
+            })
         })
     }
 }
@@ -88,7 +99,9 @@ impl crate::ring::Inflow for Broken {
             }
             let count = self.bytes.len().min(into.capacity() - into.len());
             into.extend(self.bytes.drain(..count));
-            self.length = self.length.map(|length| length.saturating_sub(count as u64));
+            self.length = self
+                .length
+                .map(|length| length.saturating_sub(count as u64));
             Ok(count)
         })
     }
@@ -103,15 +116,26 @@ pub(crate) fn listing(root: &Path) -> Vec<String> {
         for entry in std::fs::read_dir(&dir).expect("it can be listed") {
             let path = entry.expect("it can be listed").path();
             let meta = path.symlink_metadata().expect("it is there");
-            let name = path.strip_prefix(root).expect("it is below").display().to_string();
+            let name = path
+                .strip_prefix(root)
+                .expect("it is below")
+                .display()
+                .to_string();
             let mode = meta.mode() & 0o7777;
             found.push(if meta.is_dir() {
                 waiting.push(path);
                 format!("{name} d {mode:o}")
             } else if meta.is_symlink() {
-                format!("{name} l {}", std::fs::read_link(&path).expect("it is a link").display())
+                format!(
+                    "{name} l {}",
+                    std::fs::read_link(&path).expect("it is a link").display()
+                )
             } else {
-                format!("{name} f {mode:o} {} n{}", String::from_utf8_lossy(&std::fs::read(&path).unwrap_or_default()), meta.nlink())
+                format!(
+                    "{name} f {mode:o} {} n{}",
+                    String::from_utf8_lossy(&std::fs::read(&path).unwrap_or_default()),
+                    meta.nlink()
+                )
             });
         }
     }

@@ -54,7 +54,15 @@ struct Attributes {
 impl Unpacker {
     /// An unpacker below `descent`; `root` is its path, for sentences.
     pub(super) fn new(descent: Descent, root: PathBuf, reserve: u64) -> Self {
-        Self { descent, root, reserve, unchecked: 0, open: None, directories: Vec::new(), widened: HashMap::new() }
+        Self {
+            descent,
+            root,
+            reserve,
+            unchecked: 0,
+            open: None,
+            directories: Vec::new(),
+            widened: HashMap::new(),
+        }
     }
 
     /// Makes a member; its data follows by [`Unpacker::write`], its end by [`Unpacker::finish`].
@@ -71,7 +79,8 @@ impl Unpacker {
             Action::Directory => {
                 self.enter(entry, entry.name.bytes())?;
                 let Entry { mode, mtime, .. } = *entry;
-                self.directories.push((entry.name.clone(), Attributes { mode, mtime }));
+                self.directories
+                    .push((entry.name.clone(), Attributes { mode, mtime }));
                 Ok(())
             }
             Action::File(content) => self.file(entry, content),
@@ -151,12 +160,30 @@ impl Unpacker {
         let mode = entry.mode | 0o600;
         let mtime = entry.mtime;
         if mode != entry.mode {
-            self.widened.insert(entry.name.clone(), Attributes { mode: entry.mode, mtime });
+            self.widened.insert(
+                entry.name.clone(),
+                Attributes {
+                    mode: entry.mode,
+                    mtime,
+                },
+            );
         }
         let file = create(&dir, leaf, mode).map_err(|errno| entry.failed(errno))?;
-        let sparse = content.runs.clone().map(|runs| Sparse { runs, index: 0, size: content.size });
-        let at = sparse.as_ref().and_then(|sparse| sparse.runs.first()).map_or(0, |run| run.offset);
-        self.open = Some(Open { file, attributes: Attributes { mode, mtime }, sparse, at });
+        let sparse = content.runs.clone().map(|runs| Sparse {
+            runs,
+            index: 0,
+            size: content.size,
+        });
+        let at = sparse
+            .as_ref()
+            .and_then(|sparse| sparse.runs.first())
+            .map_or(0, |run| run.offset);
+        self.open = Some(Open {
+            file,
+            attributes: Attributes { mode, mtime },
+            sparse,
+            at,
+        });
         Ok(())
     }
 
@@ -180,7 +207,10 @@ impl Unpacker {
         let (dir, leaf) = entry.name.split();
         let dir = self.enter(entry, dir)?;
         let (from, known) = target.split();
-        let from = self.descent.enter(from, Way::Looking).map_err(|stop| entry.failed(stop.errno))?;
+        let from = self
+            .descent
+            .enter(from, Way::Looking)
+            .map_err(|stop| entry.failed(stop.errno))?;
         let make = || rustix::fs::linkat(&from, known, &dir, leaf, AtFlags::empty());
         let made = match make() {
             Err(Errno::EXIST) if same(&from, known, &dir, leaf) => Ok(()),
@@ -191,11 +221,13 @@ impl Unpacker {
     }
 
     fn enter(&mut self, entry: &Entry, dir: &[u8]) -> Result<std::sync::Arc<OwnedFd>> {
-        self.descent.enter(dir, Way::Making).map_err(|Stop { end, errno }| match errno {
-            Errno::LOOP => entry.obstructed(end, LINK_ON_THE_WAY).because(errno),
-            Errno::ACCESS => entry.obstructed(end, "permission denied").because(errno),
-            _ => entry.failed(errno),
-        })
+        self.descent
+            .enter(dir, Way::Making)
+            .map_err(|Stop { end, errno }| match errno {
+                Errno::LOOP => entry.obstructed(end, LINK_ON_THE_WAY).because(errno),
+                Errno::ACCESS => entry.obstructed(end, "permission denied").because(errno),
+                _ => entry.failed(errno),
+            })
     }
 }
 
@@ -239,7 +271,14 @@ pub(super) fn make_root(root: &std::path::Path) -> Result<Descent> {
 /// A file to write, new or emptied; never through a link, never anything but a regular file.
 fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<File, Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fresh = || rustix::fs::openat(dir, leaf, flags | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(mode));
+    let fresh = || {
+        rustix::fs::openat(
+            dir,
+            leaf,
+            flags | OFlags::CREATE | OFlags::EXCL,
+            Mode::from_raw_mode(mode),
+        )
+    };
     match fresh() {
         Err(Errno::EXIST) => {}
         made => return made.map(File::from),
@@ -251,7 +290,12 @@ fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<File, Er
         FileType::Directory => return Err(Errno::ISDIR),
         _ => return Err(Errno::NXIO),
     }
-    match rustix::fs::openat(dir, leaf, flags | OFlags::TRUNC | OFlags::NONBLOCK, Mode::empty()) {
+    match rustix::fs::openat(
+        dir,
+        leaf,
+        flags | OFlags::TRUNC | OFlags::NONBLOCK,
+        Mode::empty(),
+    ) {
         // A program that runs cannot be written to, but its name can be given to another file.
         Err(Errno::TXTBSY) => {
             rustix::fs::unlinkat(dir, leaf, AtFlags::empty())?;
@@ -284,7 +328,13 @@ fn set(file: &File, Attributes { mode, mtime }: Attributes) {
 
 fn times(mtime: Moment) -> Timestamps {
     Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-        last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.into() },
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: rustix::fs::UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: mtime.secs,
+            tv_nsec: mtime.nanos.into(),
+        },
     }
 }

@@ -33,8 +33,13 @@ pub struct Upload {
 /// # Errors
 /// `Malformed`.
 pub fn parse_mode(text: &str) -> Result<u32> {
-    let digits = text.trim().trim_start_matches("0o").trim_start_matches("0O");
-    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
+    let digits = text
+        .trim()
+        .trim_start_matches("0o")
+        .trim_start_matches("0O");
+    let mode = u32::from_str_radix(digits, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o7777);
     mode.ok_or_else(|| Kind::Malformed.told(format!("mode {text} is not a valid octal file mode")))
 }
 
@@ -110,7 +115,10 @@ impl Place {
         }
         make_parent(path)?;
         let target = Target::find(path).map_err(unwritten)?;
-        if target.there.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile) {
+        if target
+            .there
+            .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile)
+        {
             return Err(unwritten(Errno::ISDIR));
         }
         if upload.in_place {
@@ -127,7 +135,13 @@ impl Beside {
         let narrow = mode.is_some() || target.there.is_some();
         let first = Mode::from_raw_mode(if narrow { 0o600 } else { 0o666 });
         match rustix::fs::openat(&target.dir, ".", flags | OFlags::TMPFILE, first) {
-            Ok(file) => return Ok(Place::Beside(Self { target, file: file.into(), name: None })),
+            Ok(file) => {
+                return Ok(Place::Beside(Self {
+                    target,
+                    file: file.into(),
+                    name: None,
+                }));
+            }
             // We may write the file, but not the directory: then only in place.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if target.there.is_some() => {
                 return There::open(target, mode).map(Place::There);
@@ -137,10 +151,22 @@ impl Beside {
         }
         let leaf = std::os::unix::ffi::OsStringExt::into_vec(temporary_name());
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&target.dir, leaf.as_slice(), flags, first).map_err(unwritten)?;
-        let dir = target.dir.try_clone().map_err(|error| space::failed(error, CANNOT_WRITE))?;
-        let name = Some(Temporary { dir, leaf, keep: false });
-        Ok(Place::Beside(Self { target, file: file.into(), name }))
+        let file =
+            rustix::fs::openat(&target.dir, leaf.as_slice(), flags, first).map_err(unwritten)?;
+        let dir = target
+            .dir
+            .try_clone()
+            .map_err(|error| space::failed(error, CANNOT_WRITE))?;
+        let name = Some(Temporary {
+            dir,
+            leaf,
+            keep: false,
+        });
+        Ok(Place::Beside(Self {
+            target,
+            file: file.into(),
+            name,
+        }))
     }
 
     /// Gives the file its mode, its owner and the name of the target; for helper threads.
@@ -153,7 +179,9 @@ impl Beside {
         }
         match self.rename() {
             // A mount point cannot be replaced, and in a sticky directory not a file of somebody else.
-            Err(Errno::BUSY | Errno::XDEV | Errno::PERM | Errno::ACCESS) if self.target.there.is_some() => {
+            Err(Errno::BUSY | Errno::XDEV | Errno::PERM | Errno::ACCESS)
+                if self.target.there.is_some() =>
+            {
                 self.pour()
             }
             outcome => outcome.map_err(unwritten),
@@ -182,13 +210,23 @@ impl Beside {
         let leaf = std::os::unix::ffi::OsStringExt::into_vec(temporary_name());
         let dir = rustix::io::fcntl_dupfd_cloexec(&self.target.dir, 3)?;
         link(&self.file, &dir, &leaf)?;
-        Ok(Temporary { dir, leaf, keep: false })
+        Ok(Temporary {
+            dir,
+            leaf,
+            keep: false,
+        })
     }
 
     /// Copies what has arrived into the file that is there.
     fn pour(&mut self) -> Result<()> {
-        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.target.dir, self.target.leaf.as_slice(), flags, Mode::empty());
+        let flags =
+            OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(
+            &self.target.dir,
+            self.target.leaf.as_slice(),
+            flags,
+            Mode::empty(),
+        );
         let mut file = File::from(file.map_err(unwritten)?);
         let failed = |error| space::failed(error, CANNOT_WRITE);
         std::io::Seek::rewind(&mut self.file).map_err(failed)?;
@@ -202,19 +240,37 @@ impl There {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Target { dir, leaf, there } = target;
         if there.is_some() {
-            let file = rustix::fs::openat(&dir, leaf.as_slice(), flags | OFlags::TRUNC, Mode::empty());
-            return Ok(Self { file: file.map_err(unwritten)?.into(), made: None });
+            let file =
+                rustix::fs::openat(&dir, leaf.as_slice(), flags | OFlags::TRUNC, Mode::empty());
+            return Ok(Self {
+                file: file.map_err(unwritten)?.into(),
+                made: None,
+            });
         }
         let first = Mode::from_raw_mode(mode.unwrap_or(0o666));
-        let file = rustix::fs::openat(&dir, leaf.as_slice(), flags | OFlags::CREATE | OFlags::EXCL, first);
+        let file = rustix::fs::openat(
+            &dir,
+            leaf.as_slice(),
+            flags | OFlags::CREATE | OFlags::EXCL,
+            first,
+        );
         let file = file.map_err(unwritten)?.into();
-        Ok(Self { file, made: Some(Temporary { dir, leaf, keep: false }) })
+        Ok(Self {
+            file,
+            made: Some(Temporary {
+                dir,
+                leaf,
+                keep: false,
+            }),
+        })
     }
 }
 
 async fn replace(upload: Upload, beside: Beside, body: &mut dyn Inflow) -> Result<()> {
     // A small body is written by the helper that gives the file its name: one hop instead of two.
-    let small = body.remaining().is_some_and(|length| length <= buffers::LEASE as u64);
+    let small = body
+        .remaining()
+        .is_some_and(|length| length <= buffers::LEASE as u64);
     if !small {
         receive(&upload, &beside.file, body).await?;
         return pool::run(move || beside.publish(upload.mode)).await?;
@@ -223,7 +279,10 @@ async fn replace(upload: Upload, beside: Beside, body: &mut dyn Inflow) -> Resul
     copy::fill(body, &mut buffer).await?;
     let bytes = buffer.take();
     let (outcome, bytes) = pool::run(move || {
-        let written = beside.file.write_all_at(&bytes, 0).map_err(|error| space::failed(error, CANNOT_WRITE));
+        let written = beside
+            .file
+            .write_all_at(&bytes, 0)
+            .map_err(|error| space::failed(error, CANNOT_WRITE));
         (written.and_then(|()| beside.publish(upload.mode)), bytes)
     })
     .await?;
@@ -234,7 +293,10 @@ async fn replace(upload: Upload, beside: Beside, body: &mut dyn Inflow) -> Resul
 async fn overwrite(upload: Upload, mut there: There, body: &mut dyn Inflow) -> Result<()> {
     receive(&upload, &there.file, body).await?;
     if let Some(mode) = upload.mode {
-        let file = there.file.try_clone().map_err(|error| space::failed(error, CANNOT_WRITE))?;
+        let file = there
+            .file
+            .try_clone()
+            .map_err(|error| space::failed(error, CANNOT_WRITE))?;
         pool::run(move || set_mode(&file, mode)).await??;
     }
     if let Some(made) = &mut there.made {
@@ -275,7 +337,13 @@ fn link(file: &File, dir: &std::os::fd::OwnedFd, leaf: &[u8]) -> std::result::Re
         outcome => return outcome,
     }
     let number = std::os::fd::AsRawFd::as_raw_fd(file);
-    rustix::fs::linkat(CWD, format!("/proc/self/fd/{number}"), dir, leaf, AtFlags::SYMLINK_FOLLOW)
+    rustix::fs::linkat(
+        CWD,
+        format!("/proc/self/fd/{number}"),
+        dir,
+        leaf,
+        AtFlags::SYMLINK_FOLLOW,
+    )
 }
 
 fn make_parent(path: &Path) -> Result<()> {

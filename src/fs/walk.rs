@@ -87,19 +87,18 @@ impl Plan {
 
     /// Puts the full name of an item into `path`; that of the root is empty.
     pub(super) fn path(&self, index: u32, path: &mut Vec<u8>) {
-        let mut names = Vec::new();
-        let mut at = index;
-        while at != 0 {
-            let item = &self.items[at as usize];
-            names.push(item.name);
-            at = item.parent;
-        }
+        let above = |index: u32| {
+            let next = |at: &u32| Some(self.items[*at as usize].parent);
+            std::iter::successors(Some(index), next).take_while(|at| *at != 0)
+        };
+        let names = || above(index).map(|at| cut(&self.arena, self.items[at as usize].name));
+        let length: usize = names().map(|name| name.len() + 1).sum();
         path.clear();
-        for name in names.into_iter().rev() {
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(cut(&self.arena, name));
+        path.resize(length.saturating_sub(1), b'/');
+        let mut end = path.len();
+        for name in names() {
+            path[end - name.len()..end].copy_from_slice(name);
+            end = (end - name.len()).saturating_sub(1);
         }
     }
 
@@ -151,7 +150,13 @@ pub(super) fn walk(root: OwnedFd, told: &Path, limits: Limits) -> Result<(Plan, 
         bytes: 0,
         path: Vec::new(),
     };
-    let root = Child { name: Vec::new(), stat, target: Vec::new(), runs: None, index: 0 };
+    let root = Child {
+        name: Vec::new(),
+        stat,
+        target: Vec::new(),
+        runs: None,
+        index: 0,
+    };
     walk.push(0, &root)?;
     let mut frames = vec![walk.read(0)?];
     while let Some(frame) = frames.last_mut() {
@@ -211,11 +216,17 @@ impl Walk<'_> {
     /// Reads a directory of the plan.
     fn read(&mut self, directory: u32) -> Result<Frame> {
         self.plan.path(directory, &mut self.path);
-        let mut frame = Frame { directory, children: Vec::new(), steps: Vec::new() };
+        let mut frame = Frame {
+            directory,
+            children: Vec::new(),
+            steps: Vec::new(),
+        };
         let dir = match self.descent.enter(&self.path, Way::Looking) {
             Ok(dir) => dir,
             // It was there a moment ago; it is packed as it is now, empty.
-            Err(stop) if matches!(stop.errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(frame),
+            Err(stop) if matches!(stop.errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                return Ok(frame);
+            }
             Err(stop) => return Err(unreadable(stop.errno)),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -243,7 +254,13 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(unreadable(errno)),
         };
-        let mut child = Child { name: name.to_vec(), stat, target: Vec::new(), runs: None, index: 0 };
+        let mut child = Child {
+            name: name.to_vec(),
+            stat,
+            target: Vec::new(),
+            runs: None,
+            index: 0,
+        };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Socket | FileType::Unknown => {
                 tracing::info!(name = %String::from_utf8_lossy(name), "a socket is left out of the archive");
@@ -260,7 +277,10 @@ impl Walk<'_> {
         self.members += 1;
         if self.members > self.limits.members {
             let limit = self.limits.members;
-            return Err(Kind::TooLarge.told(format!("tree under {} has more than {limit} members", self.told.display())));
+            return Err(Kind::TooLarge.told(format!(
+                "tree under {} has more than {limit} members",
+                self.told.display()
+            )));
         }
         Ok(Some(child))
     }
@@ -283,7 +303,12 @@ impl Walk<'_> {
         };
         match file_type {
             FileType::RegularFile => {
-                let twin = (stat.st_nlink > 1).then(|| *self.twins.entry((stat.st_dev, stat.st_ino)).or_insert(index));
+                let twin = (stat.st_nlink > 1).then(|| {
+                    *self
+                        .twins
+                        .entry((stat.st_dev, stat.st_ino))
+                        .or_insert(index)
+                });
                 match twin {
                     Some(twin) if twin != index => {
                         item.kind = Type::HardLink;
@@ -306,7 +331,10 @@ impl Walk<'_> {
         self.bytes = self.bytes.saturating_add(item.size);
         if self.bytes > self.limits.bytes {
             let limit = self.limits.bytes;
-            return Err(Kind::TooLarge.told(format!("tree under {} exceeds {limit} bytes", self.told.display())));
+            return Err(Kind::TooLarge.told(format!(
+                "tree under {} exceeds {limit} bytes",
+                self.told.display()
+            )));
         }
         if let Some(runs) = &child.runs {
             item.more = More::Runs(self.plan.keep_runs(runs)?);
@@ -318,7 +346,11 @@ impl Walk<'_> {
     fn measure(&mut self, index: u32) {
         let plan = &mut self.plan;
         plan.path(index, &mut self.path);
-        let path = if index == 0 { ROOT.len() } else { self.path.len() };
+        let path = if index == 0 {
+            ROOT.len()
+        } else {
+            self.path.len()
+        };
         let item = &plan.items[index as usize];
         let link = match item.more {
             More::Target(span) => span.length as usize,
@@ -329,7 +361,11 @@ impl Walk<'_> {
             _ => 0,
         };
         let runs = plan.runs(item);
-        let stored = if item.kind == Type::File { write::stored(item.size, runs) } else { 0 };
+        let stored = if item.kind == Type::File {
+            write::stored(item.size, runs)
+        } else {
+            0
+        };
         plan.length += write::length(path, link, runs.map(<[_]>::len)) + padded(stored);
     }
 }
@@ -344,7 +380,12 @@ impl Frame {
             }
         }
         let children = &self.children;
-        let key = |step: &Step| children[step.child].name.iter().chain(step.down.then_some(&b'/'));
+        let key = |step: &Step| {
+            children[step.child]
+                .name
+                .iter()
+                .chain(step.down.then_some(&b'/'))
+        };
         self.steps.sort_unstable_by(|a, b| key(b).cmp(key(a)));
     }
 }
@@ -369,20 +410,30 @@ fn runs(dir: &OwnedFd, name: &[u8], stat: &Stat) -> Option<Vec<Segment>> {
             Ok(_) | Err(Errno::NXIO) => break,
             Err(_) => return None,
         };
-        let end = rustix::fs::seek(&file, SeekFrom::Hole(start)).ok()?.min(size);
+        let end = rustix::fs::seek(&file, SeekFrom::Hole(start))
+            .ok()?
+            .min(size);
         if end <= start {
             return None;
         }
-        runs.push(Segment { offset: start, length: end - start });
+        runs.push(Segment {
+            offset: start,
+            length: end - start,
+        });
         at = end;
     }
-    let whole = runs.first().is_some_and(|run| run.offset == 0 && run.length == size);
+    let whole = runs
+        .first()
+        .is_some_and(|run| run.offset == 0 && run.length == size);
     if whole || runs.len() >= MOST_RUNS {
         return None;
     }
     // GNU tar ends a map with the end of the file, and old readers take the size from there.
     if at < size || runs.is_empty() {
-        runs.push(Segment { offset: size, length: 0 });
+        runs.push(Segment {
+            offset: size,
+            length: 0,
+        });
     }
     Some(runs)
 }

@@ -180,6 +180,7 @@ fn vfork(image: &Image<'_>) -> io::Result<i32> {
     let pid = unsafe {
         let mut every = std::mem::zeroed();
         let mut before = std::mem::zeroed();
+        let dumpable = libc::prctl(libc::PR_GET_DUMPABLE);
         libc::sigfillset(&raw mut every);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before);
         let pid = libc::clone(
@@ -189,6 +190,10 @@ fn vfork(image: &Image<'_>) -> io::Result<i32> {
             (&raw mut plan).cast(),
         );
         let error = io::Error::last_os_error();
+        // A child that changes its user marks the memory that it still shares with us as not dumpable.
+        if libc::prctl(libc::PR_GET_DUMPABLE) != dumpable {
+            libc::prctl(libc::PR_SET_DUMPABLE, dumpable);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
         if pid < 0 {
             return Err(error);

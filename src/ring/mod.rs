@@ -20,8 +20,10 @@ pub mod pool;
 pub mod process;
 pub mod signals;
 pub mod socket;
+mod turn;
 
 pub use driver::{Choice, Driver, running, start};
 pub use fd::Fd;
 pub use flow::{Inflow, Outflow, Step};
 pub use guard::spawn;
+pub use turn::turn;

@@ -1,14 +1,17 @@
 //! Waking tasks of this thread: an event that many may wait for, and a value that is set once.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// An event that happens again and again; everyone who waits is woken each time.
 #[derive(Default)]
 pub struct Event {
     count: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    waiting: RefCell<BTreeMap<u64, Waker>>,
+    tickets: Cell<u64>,
 }
 
 impl Event {
@@ -20,29 +23,57 @@ impl Event {
     /// Says that it happened.
     pub fn happen(&self) {
         self.count.set(self.count.get() + 1);
-        for waker in self.waiting.take() {
+        for waker in self.waiting.take().into_values() {
             waker.wake();
         }
     }
 
     /// Waits until the event has happened more than `seen` times.
     pub async fn after(&self, seen: u64) {
-        poll_fn(|context| {
-            if self.count.get() > seen {
-                return Poll::Ready(());
-            }
-            let mut waiting = self.waiting.borrow_mut();
-            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                waiting.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
+        let ticket = self.tickets.get();
+        self.tickets.set(ticket + 1);
+        Wait {
+            event: self,
+            seen,
+            ticket,
+        }
         .await;
+    }
+
+    /// How many wait now.
+    pub fn waiting(&self) -> usize {
+        self.waiting.borrow().len()
     }
 
     /// Waits for the next time.
     pub async fn next(&self) {
         self.after(self.count.get()).await;
+    }
+}
+
+/// One wait; dropped, it leaves nothing behind.
+struct Wait<'a> {
+    event: &'a Event,
+    seen: u64,
+    ticket: u64,
+}
+
+impl Future for Wait<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.event.count.get() > self.seen {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.event.waiting.borrow_mut();
+        waiting.insert(self.ticket, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.event.waiting.borrow_mut().remove(&self.ticket);
     }
 }
 

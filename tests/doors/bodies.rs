@@ -155,7 +155,7 @@ fn a_refused_body_that_is_still_coming_does_not_hide_the_response(driver: Driver
 
 fn a_refused_body_that_never_comes_is_not_waited_for(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     let mut waiting = Vec::new();
     for request in refusals(&daemon) {
         for request in [request.clone().body(vec![0; 1000]), request.chunks([vec![0; 1000]])] {
@@ -212,7 +212,7 @@ fn json_needs_a_json_content_type(driver: Driver) {
 fn a_body_that_stops_arriving_is_let_go(driver: Driver) {
     let daemon = Setup::new(driver).flag("--body-timeout", "0.3").ready();
     std::fs::write(daemon.path("old"), "old").expect("the scratch directory is ours");
-    let before = (tree(&daemon.path("")), daemon.descriptors());
+    let before = (tree(&daemon.path("")), daemon.at_rest());
     for request in [
         Request::put(file_at(daemon.path("old"))),
         Request::put(file_at(daemon.path("new"))),
@@ -233,7 +233,7 @@ fn a_body_that_stops_arriving_is_let_go(driver: Driver) {
 fn a_body_that_ends_early_is_never_taken_for_a_whole_one(driver: Driver) {
     let daemon = Daemon::ready(driver);
     std::fs::write(daemon.path("old"), "old").expect("the scratch directory is ours");
-    let before = (tree(&daemon.path("")), daemon.descriptors());
+    let before = (tree(&daemon.path("")), daemon.at_rest());
     let put = Request::put(file_at(daemon.path("old"))).bearer();
     let start = json!({"exec_id": "e", "command": ["touch", daemon.path("ran").to_str()]}).to_string();
     let exec = Request::post("/v1/exec/start").bearer().field("content-type", "application/json");

@@ -17,7 +17,7 @@ use crate::client::Connection;
 use crate::driver::Driver;
 use crate::process::{self, PATIENCE, wait_until};
 use crate::reply::Reply;
-use crate::request::{Request, TOKEN};
+use crate::request::{Request, TOKEN, file_at, tar_at};
 use crate::scratch::Scratch;
 
 /// How a daemon is to be started.
@@ -291,6 +291,11 @@ impl Daemon {
         all(&self.stderr)
     }
 
+    /// What the daemon has printed behind its listening lines; ends with the daemon.
+    pub(crate) fn more_stdout(&self) -> Vec<String> {
+        self.stdout.iter().collect()
+    }
+
     /// How many descriptors the daemon has open.
     #[track_caller]
     pub(crate) fn descriptors(&self) -> usize {
@@ -305,6 +310,26 @@ impl Daemon {
             .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
             .map(|target| target.to_string_lossy().into_owned())
             .collect()
+    }
+
+    /// How many descriptors the daemon has at rest, after one of each kind of work.
+    ///
+    /// What is made once, at first need, is made then.
+    #[track_caller]
+    pub(crate) fn at_rest(&self) -> usize {
+        let name = self.path("at-rest");
+        self.put(tar_at(&name), Vec::new()).is(204);
+        self.put(file_at(name.join("f")), "x").is(204);
+        self.get(file_at(name.join("f"))).is(200);
+        self.get(tar_at(&name)).is(200);
+        self.script("rm -r at-rest");
+        let mut last = (0, 0);
+        wait_until("the daemon comes to rest", || {
+            let now = self.descriptors();
+            last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
+            last.1 == 20
+        });
+        last.0
     }
 
     /// Waits until the daemon holds no more descriptors than `before`.

@@ -109,9 +109,7 @@ fn an_id_is_taken_until_it_is_collected(driver: Driver) {
 fn two_hundred_execs_leave_no_descriptor(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let mut connection = daemon.connect();
-    // The first makes what is made once.
-    finish(&mut connection, "first");
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     for number in 0..200 {
         finish(&mut connection, &format!("e{number}"));
     }
@@ -132,13 +130,13 @@ fn orphans_leave_no_zombie(driver: Driver) {
 
 fn a_hundred_execs_run_at_once(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     for number in 0..100 {
         // Each waits for a file that comes when all have been started.
         let script = format!("while [ ! -e go ]; do sleep 0.05; done; echo {number}");
         daemon.begin_script(&format!("e{number}"), &script);
     }
-    assert_eq!(daemon.health()["execs"], 100);
+    assert_eq!(daemon.health()["busy"], true);
     std::fs::write(daemon.path("go"), "").expect("the scratch directory is ours");
     for number in 0..100 {
         let outcome = daemon.exited(&format!("e{number}"));
@@ -171,7 +169,7 @@ fn results_that_were_acked_give_their_memory_back(driver: Driver) {
         text.trim_end_matches(" kB").parse::<u64>().expect("kibibytes")
     };
     let round = |id: &str| {
-        daemon.begin(id, &json!({"command": ["head", "-c", "8000000", "/dev/zero"]}));
+        daemon.begin_script(id, "yes | head -c 8000000");
         wait_until("it exits", || {
             // A poll would send all of it.
             daemon.health()["busy"] == false

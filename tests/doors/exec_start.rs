@@ -283,7 +283,7 @@ fn a_client_that_leaves_does_not_stop_its_exec(driver: Driver) {
 fn a_failed_spawn_leaks_nothing(driver: Driver) {
     let daemon = Setup::new(driver).ready();
     daemon.ask(&json!({"exec_id": "x", "command": ["/no/such"]})).is(500);
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     let mut connection = daemon.connect();
     for request in [
         json!({"exec_id": "x", "command": ["/no/such"]}),

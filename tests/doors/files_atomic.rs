@@ -53,8 +53,7 @@ fn an_aborted_upload_leaves_everything_as_it_was(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::write(daemon.path("old"), "old").expect("the scratch directory is ours");
     fs::set_permissions(daemon.path("old"), fs::Permissions::from_mode(0o4711)).expect("ours");
-    daemon.health();
-    let before = (tree(&daemon.path("")), inode(&daemon.path("old")), daemon.descriptors());
+    let before = (tree(&daemon.path("")), inode(&daemon.path("old")), daemon.at_rest());
     for name in ["old", "new"] {
         let put = Request::put(format!("{}&mode=600", file_at(daemon.path(name)))).bearer();
         for request in [put.clone().body(noise(500_000)), put.chunks([noise(250_000), noise(250_000)])] {

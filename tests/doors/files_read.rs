@@ -95,8 +95,7 @@ fn a_file_that_has_no_size_is_read_to_its_end(driver: Driver) {
 
 fn a_device_is_read_until_the_client_leaves(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    daemon.health();
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     let mut connection = daemon.connect();
     connection.send(Request::get(file_at("/dev/zero")).bearer().bytes());
     assert_eq!(connection.head().expect("a response").status, 200);
@@ -340,8 +339,7 @@ fn a_reader_that_leaves_costs_nothing(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let file = fs::File::create(daemon.path("f")).expect("the scratch directory is ours");
     file.set_len(256 << 20).expect("a sparse file");
-    daemon.health();
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     for round in 0..10 {
         let mut connection = daemon.connect();
         connection.send(Request::get(file_at(daemon.path("f"))).bearer().bytes());

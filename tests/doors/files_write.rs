@@ -94,7 +94,7 @@ fn a_mode_is_octal(driver: Driver) {
 
 fn a_mode_that_is_none_is_refused_and_leaves_nothing(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    for text in ["17777", "100644", "888", "", "-1", "rw", "0x1ff", "6 44", "u%2Bx", "99999999999999999999"] {
+    for text in ["17777", "100644", "888", "", "-1", "rw", "0x1ff", "6%2044", "u%2Bx", "99999999999999999999"] {
         let target = format!("{}&mode={text}", file_at(daemon.path("new/f")));
         let reply = daemon.put(target, "x");
         assert_eq!(reply.status, 400, "{text}: {reply:?}");

@@ -87,7 +87,7 @@ fn a_unix_socket_serves_everything(driver: Driver) {
 }
 
 fn a_unix_socket_has_the_mode_that_is_asked_for(driver: Driver) {
-    for (text, expected) in [("600", 0o600), ("0660", 0o660), ("0o666", 0o666)] {
+    for (text, expected) in [("600", 0o600), ("0660", 0o660), ("666", 0o666)] {
         let daemon = on_a_socket(driver, &["--unix-mode", text]);
         assert_eq!(mode(&daemon.path("socket")), expected, "{text}");
         daemon.health();

@@ -63,12 +63,12 @@ fn a_tree_is_packed_with_what_it_is(driver: Driver) {
     let reply = daemon.get(tar_at(daemon.path("t"))).is(200);
     assert_eq!(reply.field("content-type"), Some("application/x-tar"));
     let expected = [
-        entry("./", b'5', 0o755, None, b""),
+        entry(".", b'5', 0o755, None, b""),
         entry("f", b'0', 0o755, None, b"hello"),
         entry("l", b'2', 0o777, Some("f"), b""),
-        entry("sub/", b'5', 0o700, None, b""),
+        entry("sub", b'5', 0o700, None, b""),
         entry("sub/absolute", b'2', 0o777, Some("/etc/passwd"), b""),
-        entry("sub/empty/", b'5', 0o755, None, b""),
+        entry("sub/empty", b'5', 0o755, None, b""),
         entry("sub/g", b'0', 0o600, None, b""),
     ];
     assert_eq!(entries(&reply.body), expected);
@@ -130,7 +130,7 @@ fn an_empty_directory_is_one_member(driver: Driver) {
     assert_eq!(reply.body.len(), 1536);
     let packed = entries(&reply.body);
     assert_eq!(packed.len(), 1);
-    assert_eq!(packed[0].name, "./");
+    assert_eq!(packed[0].name, ".");
 }
 
 fn entries_stand_in_byte_order(driver: Driver) {
@@ -148,7 +148,7 @@ fn entries_stand_in_byte_order(driver: Driver) {
     let packed = entries(&reply.body);
     let packed: Vec<&str> = packed.iter().map(|entry| entry.name.as_str()).collect();
     let expected =
-        ["./", "10", "9", "B", "Z", "_", "a", "aa", "b", "p/", "p/1", "p/2", "q/", "q/1", "q/2", "~", "ü"];
+        [".", "10", "9", "B", "Z", "_", "a", "aa", "b", "p", "p/1", "p/2", "q", "q/1", "q/2", "~", "ü"];
     assert_eq!(packed, expected);
 }
 
@@ -186,10 +186,10 @@ fn hard_links_are_packed_once(driver: Driver) {
     let shown: Vec<(&str, u8, Option<&str>, usize)> =
         packed.iter().map(|e| (&*e.name, e.kind, e.link.as_deref(), e.data.len())).collect();
     let expected = [
-        ("./", b'5', None, 0),
+        (".", b'5', None, 0),
         ("a", b'0', None, 10_000),
         ("b", b'1', Some("a"), 0),
-        ("d/", b'5', None, 0),
+        ("d", b'5', None, 0),
         ("d/c", b'1', Some("a"), 0),
     ];
     assert_eq!(shown, expected);
@@ -247,7 +247,7 @@ fn sockets_are_skipped_and_fifos_packed(driver: Driver) {
     write(&daemon, "t/z", b"y", 0o644);
     let packed = entries(&daemon.get(tar_at(daemon.path("t"))).is(200).body);
     let shown: Vec<(&str, u8)> = packed.iter().map(|entry| (&*entry.name, entry.kind)).collect();
-    assert_eq!(shown, [("./", b'5'), ("a", b'0'), ("fifo", b'6'), ("z", b'0')]);
+    assert_eq!(shown, [(".", b'5'), ("a", b'0'), ("fifo", b'6'), ("z", b'0')]);
     wait_until("the socket is in the log", || {
         daemon.stderr().iter().any(|line| line.contains("the-socket"))
     });
@@ -358,32 +358,31 @@ fn a_link_is_packed_and_not_followed(driver: Driver) {
 fn a_file_that_grows_is_cut_at_its_planned_size(driver: Driver) {
     let daemon = changing(driver);
     let mut connection = begin(&daemon);
-    fs::write(daemon.path("t/z"), noise(5000)).expect("the scratch directory is ours");
+    fs::write(daemon.path("t/z-last"), noise(5000)).expect("the scratch directory is ours");
     let body = connection.take(PLANNED).expect("the planned length");
     connection.is_usable();
     let packed = entries(&body);
-    let last = packed.last().expect("z");
-    assert_eq!((last.name.as_str(), last.data.len()), ("z", 1000));
+    let last = packed.last().expect("two files");
+    assert_eq!((last.name.as_str(), last.data.len()), ("z-last", 1000));
 }
 
 fn a_file_that_vanishes_ends_the_connection_and_is_logged(driver: Driver) {
     let daemon = changing(driver);
     let mut connection = begin(&daemon);
-    fs::remove_file(daemon.path("t/z")).expect("the scratch directory is ours");
+    fs::remove_file(daemon.path("t/z-last")).expect("the scratch directory is ours");
     is_cut_and_logged(&daemon, &mut connection);
 }
 
 fn a_file_that_shrinks_ends_the_connection_and_is_logged(driver: Driver) {
     let daemon = changing(driver);
     let mut connection = begin(&daemon);
-    fs::write(daemon.path("t/z"), "short").expect("the scratch directory is ours");
+    fs::write(daemon.path("t/z-last"), "short").expect("the scratch directory is ours");
     is_cut_and_logged(&daemon, &mut connection);
 }
 
 fn a_reader_that_leaves_costs_nothing(driver: Driver) {
     let daemon = changing(driver);
-    daemon.health();
-    let before = daemon.descriptors();
+    let before = daemon.at_rest();
     for round in 0..6 {
         let mut connection = begin(&daemon);
         connection.take(100_000).expect("the beginning");
@@ -407,7 +406,7 @@ fn http_1_0_gets_the_tree_too(driver: Driver) {
     assert!(matches!(connection.reply_to("GET"), Err(Broken::Closed)));
 }
 
-const LARGE: usize = 128 << 20;
+const LARGE: usize = 32 << 20;
 /// Three headers, the data of both files in whole blocks, and the end.
 const PLANNED: usize = 3 * 512 + LARGE + 1024 + 1024;
 
@@ -415,9 +414,8 @@ const PLANNED: usize = 3 * 512 + LARGE + 1024 + 1024;
 fn changing(driver: Driver) -> Daemon {
     let daemon = Daemon::ready(driver);
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
-    let large = fs::File::create(daemon.path("t/a")).expect("the scratch directory is ours");
-    large.set_len(u64::try_from(LARGE).expect("64 bits")).expect("a sparse file");
-    write(&daemon, "t/z", &noise(1000), 0o644);
+    write(&daemon, "t/a", &vec![b'a'; LARGE], 0o644);
+    write(&daemon, "t/z-last", &noise(1000), 0o644);
     daemon
 }
 
@@ -435,7 +433,7 @@ fn is_cut_and_logged(daemon: &Daemon, connection: &mut crate::client::Connection
     let (body, _) = connection.rest();
     assert!(body.len() < PLANNED, "{} bytes came", body.len());
     wait_until("the log names the file", || {
-        daemon.stderr().iter().any(|line| line.contains("\"z\"") || line.contains("/z"))
+        daemon.stderr().iter().any(|line| line.contains("z-last"))
     });
     daemon.health();
 }
@@ -452,7 +450,8 @@ fn entries(body: &[u8]) -> Vec<Entry> {
             member.read_to_end(&mut data).expect("data");
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             Entry {
-                name: text(&member.path_bytes()),
+                // Some write the name of a directory with a slash at its end.
+                name: text(&member.path_bytes()).trim_end_matches('/').to_owned(),
                 kind: member.header().entry_type().as_byte(),
                 mode: member.header().mode().expect("a mode") & 0o7777,
                 link: member.link_name_bytes().map(|bytes| text(&bytes)).filter(|link| !link.is_empty()),

@@ -445,8 +445,7 @@ fn the_spool_leaves_nothing_behind(driver: Driver) {
             .flag("--spool-dir", spool.to_str().expect("ASCII"))
             .flag("--spool-memory-bytes", memory)
             .ready();
-        daemon.health();
-        let before = daemon.descriptors();
+        let before = daemon.at_rest();
         let body = archive([file("a", noise(1_000_000)), file("b", "2")]);
         put(&daemon, "root", body.clone()).is_empty(204);
         assert!(fs::read(daemon.path("root/a")).expect("it is there") == noise(1_000_000));

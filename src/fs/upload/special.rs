@@ -39,9 +39,14 @@ async fn push(file: &File, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
         }
         Err(Errno::INTR) => {}
         Err(Errno::AGAIN) => {
-            let fd = file.try_clone().and_then(|file| Fd::new(file.into())).map_err(failed)?;
+            let fd = file
+                .try_clone()
+                .and_then(|file| Fd::new(file.into()))
+                .map_err(failed)?;
             let ready = clock::within(PATIENCE, fd.writable()).await;
-            ready.ok_or_else(|| Kind::Internal.told("cannot write file: nobody takes the bytes"))?.map_err(failed)?;
+            ready
+                .ok_or_else(|| Kind::Internal.told("cannot write file: nobody takes the bytes"))?
+                .map_err(failed)?;
         }
         Err(errno) => return Err(unwritten(errno)),
     }

@@ -7,14 +7,22 @@ use super::*;
 use crate::ring::flow::Ready;
 
 fn upload(path: PathBuf) -> Upload {
-    Upload { path, mode: None, in_place: false, reserve: 0 }
+    Upload {
+        path,
+        mode: None,
+        in_place: false,
+        reserve: 0,
+    }
 }
 
 fn put(upload: Upload, body: &[u8]) -> std::result::Result<(), (Kind, String)> {
     put_from(upload, Ready::new(body.to_vec()))
 }
 
-fn put_from(upload: Upload, mut body: impl Inflow + Send) -> std::result::Result<(), (Kind, String)> {
+fn put_from(
+    upload: Upload,
+    mut body: impl Inflow + Send,
+) -> std::result::Result<(), (Kind, String)> {
     let outcome = run(async || write(upload, &mut body).await);
     outcome.map_err(|error| (error.kind(), error.sentence().to_owned()))
 }
@@ -25,12 +33,23 @@ fn cannot_write() -> std::result::Result<(), (Kind, String)> {
 
 #[test]
 fn a_mode_is_octal() {
-    for (text, mode) in [("644", 0o644), ("0644", 0o644), (" 755 ", 0o755), ("0o600", 0o600), ("0O7", 7), ("+644", 0o644), ("7777", 0o7777)] {
+    for (text, mode) in [
+        ("644", 0o644),
+        ("0644", 0o644),
+        (" 755 ", 0o755),
+        ("0o600", 0o600),
+        ("0O7", 7),
+        ("+644", 0o644),
+        ("7777", 0o7777),
+    ] {
         assert_eq!(parse_mode(text).ok(), Some(mode), "{text}");
     }
     for text in ["", "888", "100644", "17777", "-1", "rw", "0x1"] {
         let error = parse_mode(text).expect_err(text);
-        assert_eq!(error.sentence(), format!("mode {text} is not a valid octal file mode"));
+        assert_eq!(
+            error.sentence(),
+            format!("mode {text} is not a valid octal file mode")
+        );
     }
 }
 
@@ -39,16 +58,34 @@ fn a_file_appears_with_the_directories_above_it() {
     let dir = Dir::new();
     put(upload(dir.path().join("a/b/f")), b"hello").expect("it is written");
     put(upload(dir.path().join("empty")), b"").expect("it is written");
-    assert_eq!(listing(dir.path()), ["a d 755", "a/b d 755", "a/b/f f 644 hello n1", "empty f 644  n1"]);
+    assert_eq!(
+        listing(dir.path()),
+        [
+            "a d 755",
+            "a/b d 755",
+            "a/b/f f 644 hello n1",
+            "empty f 644  n1"
+        ]
+    );
 }
 
 #[test]
 fn sizes_around_the_buffer_are_written_whole() {
-    for size in [buffers::LEASE - 1, buffers::LEASE, buffers::LEASE + 1, 3 * buffers::LEASE] {
+    for size in [
+        buffers::LEASE - 1,
+        buffers::LEASE,
+        buffers::LEASE + 1,
+        3 * buffers::LEASE,
+    ] {
         let dir = Dir::new();
-        let bytes: Vec<u8> = (0..size).map(|index| u8::try_from(index % 251).unwrap_or(0)).collect();
+        let bytes: Vec<u8> = (0..size)
+            .map(|index| u8::try_from(index % 251).unwrap_or(0))
+            .collect();
         put(upload(dir.path().join("f")), &bytes).expect("it is written");
-        assert!(std::fs::read(dir.path().join("f")).expect("it is there") == bytes, "{size}");
+        assert!(
+            std::fs::read(dir.path().join("f")).expect("it is there") == bytes,
+            "{size}"
+        );
     }
 }
 
@@ -60,8 +97,18 @@ fn a_replaced_file_keeps_its_mode_and_its_partners_their_bytes() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4710)).expect("it is ours");
     std::fs::hard_link(&path, dir.path().join("partner")).expect("it is fresh");
     put(upload(path.clone()), b"new").expect("it is written");
-    assert_eq!(listing(dir.path()), ["f f 4710 new n1", "partner f 4710 a longer text n1"]);
-    put(Upload { mode: Some(0o666), ..upload(path) }, b"mode").expect("it is written");
+    assert_eq!(
+        listing(dir.path()),
+        ["f f 4710 new n1", "partner f 4710 a longer text n1"]
+    );
+    put(
+        Upload {
+            mode: Some(0o666),
+            ..upload(path)
+        },
+        b"mode",
+    )
+    .expect("it is written");
     assert_eq!(listing(dir.path())[0], "f f 666 mode n1");
 }
 
@@ -90,7 +137,14 @@ fn links_are_followed_and_stay() {
     put(upload(dir.path().join("s")), b"new").expect("it is written");
     put(upload(dir.path().join("dangling")), b"x").expect("it is written");
     let link = format!("dangling l {}", dir.path().join("d/new").display());
-    let tree = ["d d 755", "d/f f 644 new n1", "d/new f 644 x n1", "d/to l f", link.as_str(), "s l d/to"];
+    let tree = [
+        "d d 755",
+        "d/f f 644 new n1",
+        "d/new f 644 x n1",
+        "d/to l f",
+        link.as_str(),
+        "s l d/to",
+    ];
     let mut tree = tree.map(str::to_owned);
     tree.sort();
     assert_eq!(listing(dir.path()), tree);
@@ -109,13 +163,20 @@ fn what_can_only_be_a_directory_is_an_error() {
     let dir = Dir::new();
     std::fs::create_dir(dir.path().join("d")).expect("it is fresh");
     for name in ["d", "d/", "new/", "d/.", "d/.."] {
-        assert_eq!(put(upload(dir.path().join(name)), b"x"), cannot_write(), "{name}");
+        assert_eq!(
+            put(upload(dir.path().join(name)), b"x"),
+            cannot_write(),
+            "{name}"
+        );
     }
     assert_eq!(put(upload(PathBuf::new()), b"x"), cannot_write());
     assert_eq!(put(upload(dir.path().join("n\0l")), b"x"), cannot_write());
     std::fs::write(dir.path().join("f"), "x").expect("it is fresh");
     let outcome = put(upload(dir.path().join("f/x")), b"x");
-    assert_eq!(outcome, Err((Kind::Internal, "cannot create parent".into())));
+    assert_eq!(
+        outcome,
+        Err((Kind::Internal, "cannot create parent".into()))
+    );
 }
 
 #[test]
@@ -125,7 +186,11 @@ fn a_body_that_breaks_off_leaves_the_old_file() {
         let path = dir.path().join("f");
         std::fs::write(&path, "old").expect("it is fresh");
         for (name, bytes) in [("f", 300_000), ("new", 10)] {
-            let body = Broken { bytes: vec![1; bytes], length, kind: Some(Kind::ClientGone) };
+            let body = Broken {
+                bytes: vec![1; bytes],
+                length,
+                kind: Some(Kind::ClientGone),
+            };
             let outcome = put_from(upload(dir.path().join(name)), body);
             assert_eq!(outcome.map_err(|(kind, _)| kind), Err(Kind::ClientGone));
             assert_eq!(listing(dir.path()), ["f f 644 old n1"]);
@@ -139,11 +204,28 @@ fn a_write_in_place_keeps_the_inode_and_leaves_no_stale_tail() {
     let path = dir.path().join("f");
     std::fs::write(&path, "a longer text").expect("it is fresh");
     std::fs::hard_link(&path, dir.path().join("partner")).expect("it is fresh");
-    let in_place = |name: &str| Upload { in_place: true, ..upload(dir.path().join(name)) };
+    let in_place = |name: &str| Upload {
+        in_place: true,
+        ..upload(dir.path().join(name))
+    };
     put(in_place("f"), b"new").expect("it is written");
-    put(Upload { mode: Some(0o666), ..in_place("g") }, b"x").expect("it is written");
-    assert_eq!(listing(dir.path()), ["f f 644 new n2", "g f 666 x n1", "partner f 644 new n2"]);
-    let body = Broken { bytes: vec![1; 10], length: None, kind: Some(Kind::TooLarge) };
+    put(
+        Upload {
+            mode: Some(0o666),
+            ..in_place("g")
+        },
+        b"x",
+    )
+    .expect("it is written");
+    assert_eq!(
+        listing(dir.path()),
+        ["f f 644 new n2", "g f 666 x n1", "partner f 644 new n2"]
+    );
+    let body = Broken {
+        bytes: vec![1; 10],
+        length: None,
+        kind: Some(Kind::TooLarge),
+    };
     assert!(put_from(in_place("made"), body).is_err());
     assert!(!dir.path().join("made").exists(), "what we made goes again");
 }
@@ -151,19 +233,51 @@ fn a_write_in_place_keeps_the_inode_and_leaves_no_stale_tail() {
 #[test]
 fn free_space_is_asked_first() {
     let dir = Dir::new();
-    let outcome = put(Upload { reserve: u64::MAX, ..upload(dir.path().join("a/f")) }, b"x");
+    let outcome = put(
+        Upload {
+            reserve: u64::MAX,
+            ..upload(dir.path().join("a/f"))
+        },
+        b"x",
+    );
     let (kind, text) = outcome.expect_err("nothing has so much");
     assert_eq!(kind, Kind::DiskFull);
-    assert!(text.starts_with(&format!("refusing to write {}", dir.path().join("a/f").display())), "{text}");
+    assert!(
+        text.starts_with(&format!(
+            "refusing to write {}",
+            dir.path().join("a/f").display()
+        )),
+        "{text}"
+    );
     assert!(!dir.path().join("a").exists());
 }
 
 #[test]
 fn devices_and_kernel_files_are_written_in_place() {
-    put(Upload { reserve: u64::MAX, ..upload("/dev/null".into()) }, b"x").expect("it takes everything");
-    let outcome = put(Upload { reserve: 1, ..upload("/proc/new".into()) }, b"x");
+    put(
+        Upload {
+            reserve: u64::MAX,
+            ..upload("/dev/null".into())
+        },
+        b"x",
+    )
+    .expect("it takes everything");
+    let outcome = put(
+        Upload {
+            reserve: 1,
+            ..upload("/proc/new".into())
+        },
+        b"x",
+    );
     assert_eq!(outcome.map_err(|(kind, _)| kind), Err(Kind::DiskFull));
-    put(Upload { reserve: 1, ..upload("/proc/self/comm".into()) }, b"renamed").expect("it may be written");
+    put(
+        Upload {
+            reserve: 1,
+            ..upload("/proc/self/comm".into())
+        },
+        b"renamed",
+    )
+    .expect("it may be written");
     let full = put(upload("/dev/full".into()), b"x");
     assert_eq!(full.map_err(|(kind, _)| kind), Err(Kind::DiskFull));
 }
@@ -172,7 +286,8 @@ fn devices_and_kernel_files_are_written_in_place() {
 fn a_fifo_without_a_reader_is_refused_and_one_with_gets_the_bytes() {
     let dir = Dir::new();
     let path = dir.path().join("p");
-    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("it is fresh");
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        .expect("it is fresh");
     let started = std::time::Instant::now();
     let outcome = put(upload(path.clone()), b"x");
     assert_eq!(outcome.map_err(|(kind, _)| kind), Err(Kind::Malformed));
@@ -191,7 +306,10 @@ fn a_file_that_runs_is_replaced() {
     let dir = Dir::new();
     let path = dir.path().join("sleep");
     std::fs::copy("/bin/sleep", &path).expect("it is there");
-    let mut child = std::process::Command::new(&path).arg("60").spawn().expect("it runs");
+    let mut child = std::process::Command::new(&path)
+        .arg("60")
+        .spawn()
+        .expect("it runs");
     let outcome = put(upload(path.clone()), b"new");
     child.kill().expect("it runs");
     child.wait().expect("it ends");

@@ -41,18 +41,34 @@ pub(super) fn is_sound(header: &Header) -> bool {
     let Some(told) = number::decode(&bytes[148..156]) else {
         return false;
     };
-    let rest = || bytes[..148].iter().chain(&bytes[156..]);
-    let unsigned: i64 = 8 * 32 + rest().map(|byte| i64::from(*byte)).sum::<i64>();
-    let signed: i64 = 8 * 32 + rest().map(|byte| i64::from(byte.cast_signed())).sum::<i64>();
-    told == unsigned || told == signed
+    // The field itself counts as blanks.
+    let (before, after) = (&bytes[..148], &bytes[156..]);
+    let sum = |part: &[u8]| part.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    if told == i64::from(8 * 32 + sum(before) + sum(after)) {
+        return true;
+    }
+    let sum = |part: &[u8]| {
+        part.iter()
+            .map(|byte| i64::from(byte.cast_signed()))
+            .sum::<i64>()
+    };
+    told == 8 * 32 + sum(before) + sum(after)
 }
 
 /// Puts a member together; the error says what is wrong with the header.
 pub(super) fn draft(header: &Header, pending: Pending, at: u64) -> Result<Draft, &'static str> {
-    let Pending { at: started, name, link, records } = pending;
+    let Pending {
+        at: started,
+        name,
+        link,
+        records,
+    } = pending;
     let flag = header.as_old().linkflag[0];
     let old_sparse = flag == b'S';
-    let path = [records.sparse_name, records.path, name].into_iter().flatten().next();
+    let path = [records.sparse_name, records.path, name]
+        .into_iter()
+        .flatten()
+        .next();
     let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
     let link = records.link.or(link);
     let link = link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned());
@@ -63,8 +79,10 @@ pub(super) fn draft(header: &Header, pending: Pending, at: u64) -> Result<Draft,
             path,
             link,
             kind,
-            mode: u32::try_from(number::decode(&header.as_old().mode).ok_or("the mode is no number")? & 0o7777)
-                .unwrap_or(0),
+            mode: u32::try_from(
+                number::decode(&header.as_old().mode).ok_or("the mode is no number")? & 0o7777,
+            )
+            .unwrap_or(0),
             mtime: match records.mtime {
                 Some(moment) => moment,
                 None => super::Moment {
@@ -95,7 +113,9 @@ pub(super) fn draft(header: &Header, pending: Pending, at: u64) -> Result<Draft,
 
 impl Draft {
     fn old_sparse(&mut self, header: &Header) -> Result<(), &'static str> {
-        let gnu = header.as_gnu().ok_or("a sparse member without a GNU header")?;
+        let gnu = header
+            .as_gnu()
+            .ok_or("a sparse member without a GNU header")?;
         let mut runs = Vec::new();
         sparse::take(&gnu.sparse, &mut runs)?;
         self.member.size = number::unsigned(&gnu.realsize).ok_or("the size is no number")?;

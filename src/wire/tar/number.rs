@@ -18,8 +18,13 @@ pub(super) fn encode(field: &mut [u8], value: i64) {
     let digits = field.len() - 1;
     let fits = u32::try_from(3 * digits).is_ok_and(|bits| bits >= 63 || value >> bits == 0);
     if value >= 0 && fits {
-        let text = format!("{value:0digits$o}\0");
-        field.copy_from_slice(text.as_bytes());
+        let mut rest = value;
+        for digit in field[..digits].iter_mut().rev() {
+            // Three bits make a digit.
+            *digit = b'0' + (rest & 7).to_le_bytes()[0];
+            rest >>= 3;
+        }
+        field[digits] = 0;
         return;
     }
     let fill = if value < 0 { 0xff } else { 0 };
@@ -68,7 +73,18 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for value in [0, 1, 0o777_7777, 0o1000_0000, i64::from(u32::MAX), 1 << 33, (1 << 33) - 1, i64::MAX, -1, i64::MIN] {
+        for value in [
+            0,
+            1,
+            0o777_7777,
+            0o1000_0000,
+            i64::from(u32::MAX),
+            1 << 33,
+            (1 << 33) - 1,
+            i64::MAX,
+            -1,
+            i64::MIN,
+        ] {
             let mut field = [0; 12];
             encode(&mut field, value);
             assert_eq!(decode(&field), Some(value), "{value}");

@@ -54,7 +54,9 @@ impl Records {
             b"GNU.sparse.numbytes" => {
                 let offset = self.offset.take()?;
                 let length = number(value)?;
-                self.runs.get_or_insert_default().push(Segment { offset, length });
+                self.runs
+                    .get_or_insert_default()
+                    .push(Segment { offset, length });
             }
             b"GNU.sparse.map" => self.runs = Some(map(value)?),
             _ => {}
@@ -99,7 +101,14 @@ fn map(value: &[u8]) -> Option<Vec<Segment>> {
     let numbers: Option<Vec<u64>> = value.split(|byte| *byte == b',').map(number).collect();
     let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0)?;
     let pairs = numbers.chunks_exact(2);
-    Some(pairs.map(|pair| Segment { offset: pair[0], length: pair[1] }).collect())
+    Some(
+        pairs
+            .map(|pair| Segment {
+                offset: pair[0],
+                length: pair[1],
+            })
+            .collect(),
+    )
 }
 
 /// `[-]seconds[.fraction]`, rounded towards the past to nanoseconds.
@@ -120,7 +129,10 @@ fn moment(text: &[u8]) -> Option<Moment> {
     match (negative, nanos) {
         (false, _) => Some(Moment { secs, nanos }),
         (true, 0) => Some(Moment { secs: -secs, nanos }),
-        (true, _) => Some(Moment { secs: -secs - 1, nanos: 1_000_000_000 - nanos }),
+        (true, _) => Some(Moment {
+            secs: -secs - 1,
+            nanos: 1_000_000_000 - nanos,
+        }),
     }
 }
 
@@ -136,7 +148,10 @@ mod tests {
 
     #[test]
     fn records_are_split_by_their_length() {
-        let records = check(b"12 path=a=b\n15 linkpath=\xff\n", Err("a pax record has a wrong length"));
+        let records = check(
+            b"12 path=a=b\n15 linkpath=\xff\n",
+            Err("a pax record has a wrong length"),
+        );
         assert_eq!(records.path.as_deref(), Some(b"a=b".as_slice()));
         let records = check(b"12 path=a=b\n14 linkpath=\xff\n11 size=42\n", Ok(()));
         assert_eq!(records.link.as_deref(), Some(b"\xff".as_slice()));
@@ -156,8 +171,20 @@ mod tests {
 
     #[test]
     fn a_time_before_1970_rounds_down() {
-        assert_eq!(moment(b"1.5"), Some(Moment { secs: 1, nanos: 500_000_000 }));
-        assert_eq!(moment(b"-1.5"), Some(Moment { secs: -2, nanos: 500_000_000 }));
+        assert_eq!(
+            moment(b"1.5"),
+            Some(Moment {
+                secs: 1,
+                nanos: 500_000_000
+            })
+        );
+        assert_eq!(
+            moment(b"-1.5"),
+            Some(Moment {
+                secs: -2,
+                nanos: 500_000_000
+            })
+        );
         assert_eq!(moment(b"-3"), Some(Moment { secs: -3, nanos: 0 }));
         assert_eq!(moment(b"1.0000000019"), Some(Moment { secs: 1, nanos: 1 }));
         assert_eq!(moment(b"x"), None);
@@ -166,7 +193,16 @@ mod tests {
 
     #[test]
     fn sparse_runs_come_in_two_spellings() {
-        let runs = vec![Segment { offset: 1, length: 2 }, Segment { offset: 5, length: 0 }];
+        let runs = vec![
+            Segment {
+                offset: 1,
+                length: 2,
+            },
+            Segment {
+                offset: 5,
+                length: 0,
+            },
+        ];
         let records = check(b"26 GNU.sparse.map=1,2,5,0\n", Ok(()));
         assert_eq!(records.runs.as_ref(), Some(&runs));
         let text = b"26 GNU.sparse.numblocks=2\n23 GNU.sparse.offset=1\n25 GNU.sparse.numbytes=2\n\

@@ -40,10 +40,22 @@ pub struct Scanner {
 
 enum State {
     Header,
-    Extension { flag: u8, size: usize, text: Vec<u8> },
-    Map { draft: Box<Draft>, text: sparse::Text },
-    Data { left: u64, padding: u64 },
-    Skip { left: u64 },
+    Extension {
+        flag: u8,
+        size: usize,
+        text: Vec<u8>,
+    },
+    Map {
+        draft: Box<Draft>,
+        text: sparse::Text,
+    },
+    Data {
+        left: u64,
+        padding: u64,
+    },
+    Skip {
+        left: u64,
+    },
     End,
 }
 
@@ -111,7 +123,11 @@ impl Scanner {
         match &self.state {
             State::End => Ok(()),
             State::Header if self.filled == 0 && self.pending.at.is_none() => Ok(()),
-            State::Skip { left: 0 } | State::Data { left: 0, padding: 0 } => Ok(()),
+            State::Skip { left: 0 }
+            | State::Data {
+                left: 0,
+                padding: 0,
+            } => Ok(()),
             State::Header => Err(broken(self.offset, "it ends inside a header")),
             _ => Err(broken(self.offset, "it ends inside a member")),
         }
@@ -167,7 +183,10 @@ impl Scanner {
         if draft.more == More::Nothing {
             return self.begin(draft, at).map(Some);
         }
-        self.state = State::Map { draft: Box::new(draft), text: sparse::Text::default() };
+        self.state = State::Map {
+            draft: Box::new(draft),
+            text: sparse::Text::default(),
+        };
         Ok(None)
     }
 
@@ -184,7 +203,11 @@ impl Scanner {
             return Err(broken(at, "an extension header is longer than 1 MiB"));
         }
         let size = usize::try_from(size).map_err(|_| broken(at, "the size is absurd"))?;
-        self.state = State::Extension { flag, size, text: Vec::new() };
+        self.state = State::Extension {
+            flag,
+            size,
+            text: Vec::new(),
+        };
         if size == 0 {
             self.extended()?;
         }
@@ -192,13 +215,22 @@ impl Scanner {
     }
 
     fn extended(&mut self) -> Result<()> {
-        let State::Extension { flag, size, mut text } = std::mem::replace(&mut self.state, State::Header) else {
+        let State::Extension {
+            flag,
+            size,
+            mut text,
+        } = std::mem::replace(&mut self.state, State::Header)
+        else {
             return Ok(());
         };
         text.truncate(size);
         if matches!(flag, b'x' | b'X') {
             let start = self.offset - padded(size as u64);
-            return self.pending.records.read(&text).map_err(|what| broken(start, what));
+            return self
+                .pending
+                .records
+                .read(&text)
+                .map_err(|what| broken(start, what));
         }
         let end = text.iter().position(|byte| *byte == 0);
         text.truncate(end.unwrap_or(text.len()));
@@ -209,7 +241,12 @@ impl Scanner {
         Ok(())
     }
 
-    fn mapped(&mut self, mut draft: Box<Draft>, mut text: sparse::Text, at: u64) -> Result<Option<Member>> {
+    fn mapped(
+        &mut self,
+        mut draft: Box<Draft>,
+        mut text: sparse::Text,
+        at: u64,
+    ) -> Result<Option<Member>> {
         let block = self.block.as_bytes();
         let outcome = match draft.more {
             More::Text => {
@@ -242,7 +279,10 @@ impl Scanner {
     fn begin(&mut self, draft: Draft, at: u64) -> Result<Member> {
         let member = draft.settle().map_err(|what| broken(at, what))?;
         let padding = padded(member.stored) - member.stored;
-        self.state = State::Data { left: member.stored, padding };
+        self.state = State::Data {
+            left: member.stored,
+            padding,
+        };
         Ok(member)
     }
 }

@@ -32,7 +32,11 @@ fn scan(archive: &[u8]) -> Found {
     let whole = scan_in(&mut std::iter::once(archive));
     assert_eq!(scan_in(&mut archive.chunks(1)), whole, "byte by byte");
     for length in [7, 100, 511, 512, 513, 1000] {
-        assert_eq!(scan_in(&mut archive.chunks(length)), whole, "in pieces of {length}");
+        assert_eq!(
+            scan_in(&mut archive.chunks(length)),
+            whole,
+            "in pieces of {length}"
+        );
     }
     whole
 }
@@ -56,7 +60,11 @@ fn head<'a>(path: &'a str, kind: Type) -> Head<'a> {
 fn member(path: &str, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let size = data.len() as u64;
-    Head { size, ..head(path, Type::File) }.write(&mut out);
+    Head {
+        size,
+        ..head(path, Type::File)
+    }
+    .write(&mut out);
     out.extend_from_slice(data);
     write::pad(size, &mut out);
     out
@@ -83,7 +91,10 @@ fn record(key: &str, value: &str) -> String {
 }
 
 fn pax(records: &[(&str, &str)]) -> Vec<u8> {
-    let text: String = records.iter().map(|(key, value)| record(key, value)).collect();
+    let text: String = records
+        .iter()
+        .map(|(key, value)| record(key, value))
+        .collect();
     flagged(b'x', "pax", text.as_bytes())
 }
 
@@ -92,20 +103,37 @@ fn check(archive: &[u8], expected: &[(&str, &[u8])]) -> Vec<Member> {
     let found = scan(archive).expect("the archive is sound");
     let names: Vec<_> = found
         .iter()
-        .map(|(member, data)| (String::from_utf8_lossy(&member.path).into_owned(), data.as_slice()))
+        .map(|(member, data)| {
+            (
+                String::from_utf8_lossy(&member.path).into_owned(),
+                data.as_slice(),
+            )
+        })
         .collect();
-    let names: Vec<_> = names.iter().map(|(name, data)| (name.as_str(), *data)).collect();
+    let names: Vec<_> = names
+        .iter()
+        .map(|(name, data)| (name.as_str(), *data))
+        .collect();
     assert_eq!(names, expected);
     found.into_iter().map(|(member, _)| member).collect()
 }
 
 fn check_broken(archive: &[u8], expected: &str) {
-    assert_eq!(scan(archive).map(|_| ()), Err(format!("malformed tar archive at byte {expected}")));
+    assert_eq!(
+        scan(archive).map(|_| ()),
+        Err(format!("malformed tar archive at byte {expected}"))
+    );
 }
 
 #[test]
 fn data_comes_with_its_member() {
-    let archive = [member("a", b"one"), member("b", b""), member("c", &[7; 1025]), vec![0; 1024]].concat();
+    let archive = [
+        member("a", b"one"),
+        member("b", b""),
+        member("c", &[7; 1025]),
+        vec![0; 1024],
+    ]
+    .concat();
     let members = check(&archive, &[("a", b"one"), ("b", b""), ("c", &[7; 1025])]);
     assert_eq!(members[2].data_at, 512 * 4);
     assert_eq!(members[2].at, 512 * 3);
@@ -117,7 +145,10 @@ fn an_archive_ends_in_three_ways_and_what_follows_is_ignored() {
     for tail in [0, 512, 1024, 10_240] {
         check(&[one.clone(), vec![0; tail]].concat(), &[("a", b"x")]);
     }
-    check(&[one.clone(), vec![0; 512], b"garbage".to_vec()].concat(), &[("a", b"x")]);
+    check(
+        &[one.clone(), vec![0; 512], b"garbage".to_vec()].concat(),
+        &[("a", b"x")],
+    );
     check(&[one.clone(), vec![0; 512], one].concat(), &[("a", b"x")]);
     check(&[], &[]);
     check(&[0; 512], &[]);
@@ -129,7 +160,10 @@ fn what_breaks_off_is_broken_at_its_last_byte() {
     check_broken(&one[..100], "100: it ends inside a header");
     check_broken(&one[..512], "512: it ends inside a member");
     check_broken(&one[..600], "600: it ends inside a member");
-    check_broken(&flagged(b'L', "n", b"long"), "1024: it ends inside a header");
+    check_broken(
+        &flagged(b'L', "n", b"long"),
+        "1024: it ends inside a header",
+    );
     check_broken(&[0; 100], "100: it ends inside a header");
 }
 
@@ -146,12 +180,27 @@ fn garbage_is_broken_where_it_stands() {
 fn long_names_come_from_gnu_and_pax_headers() {
     let long = "n".repeat(300);
     check(&member(&long, b"x"), &[(&long, b"x")]);
-    let archive = [pax(&[("path", &long), ("linkpath", "t"), ("mtime", "-1.25")]), member("short", b"x")].concat();
+    let archive = [
+        pax(&[("path", &long), ("linkpath", "t"), ("mtime", "-1.25")]),
+        member("short", b"x"),
+    ]
+    .concat();
     let members = check(&archive, &[(&long, b"x")]);
     assert_eq!(members[0].link, b"t");
-    assert_eq!(members[0].mtime, Moment { secs: -2, nanos: 750_000_000 });
+    assert_eq!(
+        members[0].mtime,
+        Moment {
+            secs: -2,
+            nanos: 750_000_000
+        }
+    );
     assert_eq!((members[0].at, members[0].data_at), (0, 1536));
-    let both = [flagged(b'L', "n", b"gnu\0"), pax(&[("path", "pax")]), member("short", b"")].concat();
+    let both = [
+        flagged(b'L', "n", b"gnu\0"),
+        pax(&[("path", "pax")]),
+        member("short", b""),
+    ]
+    .concat();
     check(&both, &[("pax", b"")]);
 }
 
@@ -179,7 +228,11 @@ fn a_global_header_is_skipped() {
 #[test]
 fn an_extension_that_is_too_long_is_refused() {
     let mut out = Vec::new();
-    Head { size: LONGEST_EXTENSION + 1, ..head("n", Type::Unknown(b'L')) }.write(&mut out);
+    Head {
+        size: LONGEST_EXTENSION + 1,
+        ..head("n", Type::Unknown(b'L'))
+    }
+    .write(&mut out);
     check_broken(&out, "0: an extension header is longer than 1 MiB");
 }
 
@@ -208,7 +261,10 @@ fn types_are_told_apart() {
 fn a_size_that_no_type_has_is_no_data() {
     for flag in [b'1', b'2', b'5', b'6'] {
         let head = &flagged(flag, "n", b"123")[..512];
-        check(&[head, &member("a", b"x")].concat(), &[("n", b""), ("a", b"x")]);
+        check(
+            &[head, &member("a", b"x")].concat(),
+            &[("n", b""), ("a", b"x")],
+        );
     }
 }
 
@@ -228,14 +284,27 @@ fn a_prefix_stands_before_the_name() {
 fn a_signed_checksum_is_one_too() {
     let mut out = member("caf\u{e9}", b"");
     let signed: i64 = 8 * 32
-        + out[..148].iter().chain(&out[156..512]).map(|byte| i64::from(byte.cast_signed())).sum::<i64>();
+        + out[..148]
+            .iter()
+            .chain(&out[156..512])
+            .map(|byte| i64::from(byte.cast_signed()))
+            .sum::<i64>();
     out[148..156].copy_from_slice(format!("{signed:06o}\0 ").as_bytes());
     check(&out, &[("caf\u{e9}", b"")]);
 }
 
 #[test]
 fn sparse_maps_of_every_version_are_read() {
-    let runs = [Segment { offset: 512, length: 3 }, Segment { offset: 4096, length: 2 }];
+    let runs = [
+        Segment {
+            offset: 512,
+            length: 3,
+        },
+        Segment {
+            offset: 4096,
+            length: 2,
+        },
+    ];
     let data = b"abcde";
     let zero = [
         ("GNU.sparse.size", "9000"),
@@ -245,7 +314,11 @@ fn sparse_maps_of_every_version_are_read() {
         ("GNU.sparse.offset", "4096"),
         ("GNU.sparse.numbytes", "2"),
     ];
-    let one = [("GNU.sparse.size", "9000"), ("GNU.sparse.name", "f"), ("GNU.sparse.map", "512,3,4096,2")];
+    let one = [
+        ("GNU.sparse.size", "9000"),
+        ("GNU.sparse.name", "f"),
+        ("GNU.sparse.map", "512,3,4096,2"),
+    ];
     let text = [
         ("GNU.sparse.major", "1"),
         ("GNU.sparse.minor", "0"),
@@ -273,18 +346,32 @@ fn a_sparse_map_that_lies_is_refused() {
         [pax(&records), member("f", b"abcde")].concat()
     };
     check(&with("0,5"), &[("f", b"abcde")]);
-    check_broken(&with("0,4"), "1024: a sparse map does not match the stored bytes");
+    check_broken(
+        &with("0,4"),
+        "1024: a sparse map does not match the stored bytes",
+    );
     check_broken(&with("0,3,2,2"), "1024: the runs of a sparse map overlap");
-    check_broken(&with("98,5"), "1024: a sparse map reaches past the end of its file");
-    check_broken(&with("18446744073709551615,5"), "1024: a sparse map has a broken number");
-    check_broken(&with("0,x"), "512: a pax record has a value that is no number");
+    check_broken(
+        &with("98,5"),
+        "1024: a sparse map reaches past the end of its file",
+    );
+    check_broken(
+        &with("18446744073709551615,5"),
+        "1024: a sparse map has a broken number",
+    );
+    check_broken(
+        &with("0,x"),
+        "512: a pax record has a value that is no number",
+    );
 }
 
 #[test]
 fn numbers_that_are_none_are_refused() {
     for (field, what) in [(100, "the mode"), (124, "the size"), (136, "the time")] {
         let mut header = Header::new_old();
-        header.as_mut_bytes().copy_from_slice(&member("a", b"")[..512]);
+        header
+            .as_mut_bytes()
+            .copy_from_slice(&member("a", b"")[..512]);
         header.as_mut_bytes()[field] = b'x';
         header.set_cksum();
         check_broken(header.as_bytes(), &format!("0: {what} is no number"));

@@ -12,7 +12,9 @@ pub(super) fn take(table: &[GnuSparseHeader], runs: &mut Vec<Segment>) -> Result
     for entry in table.iter().filter(|entry| !entry.is_empty()) {
         let offset = number::unsigned(&entry.offset);
         let length = number::unsigned(&entry.numbytes);
-        let run = offset.zip(length).map(|(offset, length)| Segment { offset, length });
+        let run = offset
+            .zip(length)
+            .map(|(offset, length)| Segment { offset, length });
         runs.push(run.ok_or(NO_NUMBER)?);
     }
     if runs.len() > MOST_RUNS {
@@ -56,12 +58,21 @@ impl Text {
 
     pub(super) fn runs(self) -> Vec<Segment> {
         let pairs = self.numbers.chunks_exact(2);
-        pairs.map(|pair| Segment { offset: pair[0], length: pair[1] }).collect()
+        pairs
+            .map(|pair| Segment {
+                offset: pair[0],
+                length: pair[1],
+            })
+            .collect()
     }
 }
 
 /// Checks a map against the sizes of its file: runs ascend, end within `size`, and hold `stored` bytes together.
-pub(super) fn settle(runs: Vec<Segment>, stored: u64, size: u64) -> Result<Box<[Segment]>, &'static str> {
+pub(super) fn settle(
+    runs: Vec<Segment>,
+    stored: u64,
+    size: u64,
+) -> Result<Box<[Segment]>, &'static str> {
     let mut end = 0;
     let mut held = 0u64;
     for run in &runs {

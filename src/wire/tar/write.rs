@@ -148,7 +148,11 @@ fn put(field: &mut [u8; SHORT], text: &[u8]) {
 }
 
 fn long(name: usize) -> u64 {
-    if name > SHORT { BLOCK + padded(name as u64 + 1) } else { 0 }
+    if name > SHORT {
+        BLOCK + padded(name as u64 + 1)
+    } else {
+        0
+    }
 }
 
 /// Sizes of files are below 2^63 on every kernel.
@@ -168,23 +172,46 @@ mod tests {
     use super::*;
 
     fn head<'a>(path: &'a [u8], link: &'a [u8], kind: Type) -> Head<'a> {
-        Head { path, link, kind, mode: 0o4755, uid: 70_000, gid: 3_000_000, mtime: -5, size: 0, device: (1, 3), runs: None }
+        Head {
+            path,
+            link,
+            kind,
+            mode: 0o4755,
+            uid: 70_000,
+            gid: 3_000_000,
+            mtime: -5,
+            size: 0,
+            device: (1, 3),
+            runs: None,
+        }
     }
 
     fn check(head: &Head<'_>) {
         let mut out = Vec::new();
         head.write(&mut out);
         let runs = head.runs.map(<[_]>::len);
-        assert_eq!(out.len() as u64, length(head.path.len(), head.link.len(), runs));
+        assert_eq!(
+            out.len() as u64,
+            length(head.path.len(), head.link.len(), runs)
+        );
         let mut bytes = out.as_slice();
         let Ok(Event::Member(member)) = Scanner::default().feed(&mut bytes) else {
             panic!("no member for {head:?}");
         };
         assert_eq!(member.path, head.path);
         assert_eq!(member.link, head.link);
-        assert_eq!((member.kind, member.mode, member.size), (head.kind, head.mode, head.size));
+        assert_eq!(
+            (member.kind, member.mode, member.size),
+            (head.kind, head.mode, head.size)
+        );
         assert_eq!(member.stored, stored(head.size, head.runs));
-        assert_eq!(member.mtime, Moment { secs: head.mtime, nanos: 0 });
+        assert_eq!(
+            member.mtime,
+            Moment {
+                secs: head.mtime,
+                nanos: 0
+            }
+        );
         assert_eq!(member.runs.as_deref(), head.runs);
         assert_eq!(member.data_at, out.len() as u64);
     }
@@ -202,16 +229,26 @@ mod tests {
     #[test]
     fn a_size_beyond_eight_gibibytes_is_read_back() {
         for size in [0, 1, (8 << 30) - 1, 8 << 30, 1 << 50] {
-            check(&Head { size, ..head(b"f", b"", Type::File) });
+            check(&Head {
+                size,
+                ..head(b"f", b"", Type::File)
+            });
         }
     }
 
     #[test]
     fn a_sparse_file_of_any_number_of_runs_is_read_back() {
         for count in [0, 1, 4, 5, 25, 26, 100] {
-            let run = |index: u64| Segment { offset: index * 8192, length: 4096 };
+            let run = |index: u64| Segment {
+                offset: index * 8192,
+                length: 4096,
+            };
             let runs: Vec<_> = (0..count).map(run).collect();
-            check(&Head { size: 1 << 40, runs: Some(&runs), ..head(b"f", b"", Type::File) });
+            check(&Head {
+                size: 1 << 40,
+                runs: Some(&runs),
+                ..head(b"f", b"", Type::File)
+            });
         }
     }
 }
