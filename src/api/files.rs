@@ -1,7 +1,5 @@
 //! Operations on files: one file read or written, a tree read or written as a tar archive.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -166,8 +164,8 @@ async fn write_tar(app: Rc<App>, mut call: Call) -> Result<Answer> {
 }
 
 fn path(query: &Query) -> Result<PathBuf> {
-    match query.bytes("path") {
-        Ok(Some(path)) => Ok(PathBuf::from(OsStr::from_bytes(path))),
+    match query.one("path") {
+        Ok(Some(path)) => Ok(PathBuf::from(path)),
         _ => Err(Kind::Malformed.told("path query parameter is required")),
     }
 }

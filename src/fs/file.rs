@@ -12,7 +12,7 @@ use super::lines::{self, Window};
 use super::range::Range;
 use super::target::is_pseudo;
 use crate::error::{Error, Kind, Result};
-use crate::ring::{Fd, Outflow, buffers, clock, file, pool};
+use crate::ring::{Fd, Outflow, buffers, clock, file, pool, turn};
 
 /// A file that is open for reading.
 pub struct Opened {
@@ -105,7 +105,7 @@ pub(super) struct Reader {
     file: File,
     positioned: bool,
     offset: u64,
-    /// Bytes read on this thread since the last wait.
+    /// Bytes read on this thread since the others had their turn.
     inline: u64,
 }
 
@@ -118,10 +118,12 @@ impl Reader {
         if !self.positioned {
             return self.read_stream(into).await;
         }
-        // A file that is all cached would never make us wait, so now and then a helper reads, and others get their turn.
-        if self.inline < INLINE
-            && let Some(count) = file::try_read_at(&self.file, into, self.offset)
-        {
+        // A file that is all cached never makes us wait, so now and then the others get their turn.
+        if self.inline >= INLINE {
+            self.inline = 0;
+            turn().await;
+        }
+        if let Some(count) = file::try_read_at(&self.file, into, self.offset) {
             self.offset += count as u64;
             self.inline += count as u64;
             return Ok(count);
@@ -229,7 +231,7 @@ fn unreadable(error: std::io::Error) -> Error {
     Kind::Internal.told("cannot read file").because(error)
 }
 
-/// Bytes read on the main thread before a helper reads.
+/// Bytes read on the main thread before others get their turn.
 const INLINE: u64 = 2 * 1024 * 1024;
 /// How long a device may have nothing to say.
 const PATIENCE: Duration = Duration::from_secs(30);

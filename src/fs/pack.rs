@@ -3,11 +3,12 @@
 //! Heads and small files go through one buffer: what is cached is read into it at once, what is not leaves a gap that
 //! a batch of reads fills before the buffer is sent. Large files go from the page cache to the sink.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -18,11 +19,12 @@ pub use super::walk::Limits;
 use super::walk::{self, Item, More, Plan, ROOT};
 use crate::error::{Error, Kind, Result};
 use crate::ring::batch::{self, Wanted};
-use crate::ring::{Outflow, pool};
+use crate::ring::{Outflow, pool, turn};
 use crate::wire::tar::{Segment, Type, write};
 
 /// An archive to be: every member known, no data read.
 pub struct Pack {
+    root: PathBuf,
     plan: Plan,
     descent: Descent,
 }
@@ -33,10 +35,16 @@ pub struct Pack {
 /// `NotFound`, `Malformed` when it is no directory, `TooLarge` beyond `limits`, else `Internal`.
 pub async fn plan(path: &Path, limits: Limits) -> Result<Pack> {
     let path = path.to_owned();
-    let walked =
-        pool::run(move || walk::open(&path).and_then(|root| walk::walk(root, &path, limits)));
-    let (plan, descent) = walked.await??;
-    Ok(Pack { plan, descent })
+    pool::run(move || {
+        let root = walk::open(&path)?;
+        let (plan, descent) = walk::walk(root, &path, limits)?;
+        Ok(Pack {
+            root: path,
+            plan,
+            descent,
+        })
+    })
+    .await?
 }
 
 impl Pack {
@@ -50,8 +58,13 @@ impl Pack {
     /// # Errors
     /// Those of the sink; `Internal` when a file is shorter than it was, or gone.
     pub async fn send(self, sink: &mut dyn Outflow) -> Result<()> {
-        let Self { plan, descent } = self;
+        let Self {
+            root,
+            plan,
+            descent,
+        } = self;
         let mut packer = Packer {
+            root,
             plan,
             descent: Some(descent),
             directory: None,
@@ -72,6 +85,8 @@ impl Pack {
 }
 
 struct Packer {
+    /// The path of the tree, for sentences.
+    root: PathBuf,
     plan: Plan,
     /// Away while a helper uses it.
     descent: Option<Descent>,
@@ -258,6 +273,8 @@ impl Packer {
         if !self.out.is_empty() {
             sink.write(&self.out).await?;
             self.out.clear();
+            // A sink that takes everything at once gives nobody else a turn.
+            turn().await;
         }
         Ok(())
     }
@@ -265,9 +282,10 @@ impl Packer {
     fn changed(&self, index: usize) -> Error {
         let mut path = Vec::new();
         self.plan.path(u32::try_from(index).unwrap_or(0), &mut path);
-        let name = String::from_utf8_lossy(&path);
+        let name = self.root.join(OsStr::from_bytes(&path));
+        let name = name.display();
         Kind::Internal.told(format!(
-            "{name} is gone, or shorter than it was when it was walked"
+            "{name} is gone, or shorter than when it was planned"
         ))
     }
 }

@@ -67,7 +67,7 @@ fn read_blocking(wanted: &Wanted) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-struct Ring {
+pub(super) struct Ring {
     ring: RefCell<IoUring>,
     bell: Fd,
     busy: super::notify::Event,
@@ -79,7 +79,7 @@ thread_local! {
 }
 
 /// The ring of this thread, made at the first use; `None` where it cannot be had.
-fn ring() -> Option<Rc<Ring>> {
+pub(super) fn ring() -> Option<Rc<Ring>> {
     if !driver::has_uring() {
         return None;
     }

@@ -6,6 +6,8 @@ use std::future::Future;
 use std::io;
 use std::str::FromStr;
 
+use super::{batch, pool, turn};
+
 /// What the operator asked for (`--driver`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -79,6 +81,10 @@ pub(super) fn has_uring() -> bool {
 pub fn start<F: Future<Output = i32>>(choice: Choice, main: F) -> io::Result<i32> {
     let driver = probe(choice)?;
     RUNNING.set(Some(driver.clone()));
+    let main = async {
+        open_all();
+        main.await
+    };
     let code = if driver.uring {
         let mut runtime = monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
             .uring_builder(ring_flags())
@@ -98,6 +104,12 @@ pub fn start<F: Future<Output = i32>>(choice: Choice, main: F) -> io::Result<i32
         code
     };
     Ok(code)
+}
+
+/// Opens what this thread will need, so that running out of descriptors later takes nothing away from it.
+fn open_all() {
+    let opened = (pool::open().is_ok(), turn::bell().is_some(), batch::ring().is_some());
+    tracing::debug!(pool = opened.0, turn = opened.1, second_ring = opened.2, "opened");
 }
 
 fn probe(choice: Choice) -> io::Result<Driver> {

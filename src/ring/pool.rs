@@ -180,6 +180,14 @@ fn help(shared: &Shared) {
     }
 }
 
+/// Makes the pool of this thread ready.
+///
+/// # Errors
+/// `Internal` when no descriptor is left.
+pub(super) fn open() -> Result<()> {
+    pool().map(drop)
+}
+
 fn pool() -> Result<Rc<Pool>> {
     if let Some(pool) = POOL.with_borrow(Clone::clone) {
         return Ok(pool);

@@ -4,7 +4,6 @@
 //! answers at once. So giving way is a real event: a counter is raised, and the driver tells of it on its next round.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -12,8 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::notify::Event;
 use super::{Fd, spawn};
 
-struct Bell {
-    fd: OwnedFd,
+pub(super) struct Bell {
+    fd: Fd,
     rang: Event,
     is_rung: Cell<bool>,
 }
@@ -33,12 +32,13 @@ pub async fn turn() {
     bell.rang.next().await;
 }
 
-fn bell() -> Option<Rc<Bell>> {
+/// The bell of this thread, made at the first call.
+pub(super) fn bell() -> Option<Rc<Bell>> {
     if let Some(bell) = BELL.with_borrow(Clone::clone) {
         return Some(bell);
     }
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-    let heard = fd.try_clone().and_then(Fd::new).ok()?;
+    let fd = Fd::new(fd).ok()?;
     let bell = Rc::new(Bell {
         fd,
         rang: Event::default(),
@@ -47,8 +47,8 @@ fn bell() -> Option<Rc<Bell>> {
     let rung = Rc::clone(&bell);
     spawn("turn", async move {
         let mut count = [0u8; 8];
-        while heard.readable().await.is_ok() {
-            let _ = rustix::io::read(&heard, &mut count);
+        while rung.fd.readable().await.is_ok() {
+            let _ = rustix::io::read(&rung.fd, &mut count);
             rung.is_rung.set(false);
             rung.rang.happen();
         }

@@ -323,6 +323,11 @@ impl Daemon {
         self.get(file_at(name.join("f"))).is(200);
         self.get(tar_at(&name)).is(200);
         self.script("rm -r at-rest");
+        // Enough that the daemon has to wait, and to give way to others.
+        let mut connection = self.connect();
+        connection.send(Request::get(file_at("/dev/zero")).bearer().bytes());
+        connection.take(8 << 20).expect("zeroes without end");
+        drop(connection);
         let mut last = (0, 0);
         wait_until("the daemon comes to rest", || {
             let now = self.descriptors();

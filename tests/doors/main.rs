@@ -18,6 +18,7 @@ mod bootstrap;
 mod config;
 mod connections;
 mod drivers;
+mod example;
 mod exec_child;
 mod exec_keep;
 mod exec_kill;

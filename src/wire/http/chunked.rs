@@ -6,8 +6,10 @@ pub struct Broken(pub &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In the digits of a size; true once there was one.
-    Size(bool),
+    /// In the digits of a size; how many there were.
+    Size(u8),
+    /// In the white space that may stand before an extension.
+    Blank,
     /// In an extension, up to the line's end.
     Extension,
     /// After the CR of a size line.
@@ -44,7 +46,7 @@ const MOST_EXTRA: usize = 16 * 1024;
 impl Default for Decoder {
     fn default() -> Self {
         Self {
-            state: State::Size(false),
+            state: State::Size(0),
             left: 0,
             extra: 0,
         }
@@ -101,29 +103,30 @@ impl Decoder {
 
     fn step(&mut self, byte: u8) -> Result<(), Broken> {
         self.state = match (self.state, byte) {
-            (State::Size(_), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
-                if self.left >> 60 != 0 {
-                    return Err(Broken("a chunk size is too large"));
-                }
-                self.left = self.left << 4 | digit;
-                State::Size(true)
+            (State::Size(16..), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                return Err(Broken("a chunk size has more than 16 digits"));
             }
-            (State::Size(true) | State::Extension, b'\r') => State::SizeEnd,
-            (State::Size(true), b';' | b' ' | b'\t') => self.extra(State::Extension)?,
+            (State::Size(digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
+                self.left = self.left << 4 | digit;
+                State::Size(digits + 1)
+            }
+            (State::Size(1..) | State::Extension, b'\r') => State::SizeEnd,
+            (State::Size(1..) | State::Blank, b' ' | b'\t') => self.extra(State::Blank)?,
+            (State::Size(1..) | State::Blank, b';') => self.extra(State::Extension)?,
             (State::Extension, b'\n') => return Err(Broken("a chunk size line ends without CR")),
             (State::Extension, _) => self.extra(State::Extension)?,
             (State::SizeEnd, b'\n') if self.left == 0 => State::TrailerStart,
             (State::SizeEnd, b'\n') => State::Data,
             (State::DataReturn, b'\r') => State::DataEnd,
-            (State::DataEnd, b'\n') => State::Size(false),
+            (State::DataEnd, b'\n') => State::Size(0),
             (State::TrailerStart, b'\r') => State::LastEnd,
             (State::LastEnd, b'\n') => State::Done,
             (State::Trailer, b'\n') => State::TrailerStart,
             (State::TrailerStart | State::Trailer, _) if byte != b'\n' => {
                 self.extra(State::Trailer)?
             }
-            (State::Size(_), _) => return Err(Broken("a chunk size is not hexadecimal")),
+            (State::Size(_) | State::Blank, _) => return Err(Broken("a chunk size is not hexadecimal")),
             _ => return Err(Broken("a chunk does not end with CRLF")),
         };
         Ok(())
@@ -150,7 +153,7 @@ pub const END: &[u8] = b"0\r\n\r\n";
 mod tests {
     use super::*;
 
-    const BODY: &[u8] = b"3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\nt: u\r\n\r\nGET";
+    const BODY: &[u8] = b"3\r\nabc\r\n0a ;x=y\r\n0123456789\r\n0\r\nt: u\r\n\r\nGET";
 
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), Broken> {
         let mut decoder = Decoder::default();
@@ -191,9 +194,12 @@ mod tests {
             "3\r\nabcd\r\n",
             "3\r\nabc\n0\r\n\r\n",
             "1ffffffffffffffff\r\n",
+            "00000000000000000",
             "-1\r\n",
             "0x3\r\n",
             "3;a\nabc",
+            "3 3\r\nabc",
+            "3 \r\nabc",
             "0\r\n\n",
         ] {
             assert!(decode(&[body.as_bytes()]).is_err(), "{body:?}");

@@ -37,19 +37,6 @@ impl Query {
         Ok(first)
     }
 
-    /// The raw bytes of `key`, under the same rule (a path need not be UTF-8).
-    ///
-    /// # Errors
-    /// As [`Query::one`].
-    pub fn bytes(&self, key: &str) -> Result<Option<&[u8]>> {
-        let mut values = self.0.iter().filter(|(name, _)| name == key.as_bytes());
-        let first = values.next();
-        if values.next().is_some() {
-            return Err(Kind::Malformed.told(format!("{key} is given more than once")));
-        }
-        Ok(first.map(|(_, value)| value.as_slice()))
-    }
-
     /// Every value of `key`, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = String> + 'a {
         self.0
@@ -129,6 +116,5 @@ mod tests {
     #[test]
     fn a_duplicate_is_an_error() {
         assert!(Query::parse(b"path=a&path=a").one("path").is_err());
-        assert!(Query::parse(b"path=a&path=a").bytes("path").is_err());
     }
 }
