@@ -25,7 +25,7 @@ pub struct App {
     /// The environment the daemon was started with, less its own settings.
     pub image_environment: Rc<Vec<(OsString, OsString)>>,
     /// The last look at the disk.
-    pub disk: Gauge,
+    pub disk: Rc<Gauge>,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
 }

@@ -10,8 +10,6 @@ use std::fmt;
 pub enum Kind {
     /// The request does not have the shape that the operation takes.
     Malformed,
-    /// The head of the request is not HTTP that we speak.
-    BadHead,
     /// A token is installed and the one presented is not it.
     Unauthorized,
     /// No token is installed yet.

@@ -413,6 +413,7 @@ fn a_child_inherits_three_descriptors_and_nothing_else() {
             uid: None,
             groups: None,
             oom_score: None,
+            descriptors: None,
             timer_slack: None,
             stdio: [null.as_fd(), write.as_fd(), write.as_fd()],
         };
@@ -447,6 +448,7 @@ fn a_child_under_another_user_leaves_our_memory_dumpable() {
             uid: Some(65534),
             groups: Some(Vec::new()),
             oom_score: None,
+            descriptors: None,
             timer_slack: None,
             stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
         };
@@ -471,6 +473,7 @@ fn a_child_that_cannot_start_says_why() {
                 uid: None,
                 groups: None,
                 oom_score: None,
+                descriptors: None,
                 timer_slack: None,
                 stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
             };

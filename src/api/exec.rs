@@ -205,11 +205,17 @@ async fn procs(app: Rc<App>) -> Result<Answer> {
 
 /// Reads a JSON request; whatever is wrong with it is told in one sentence.
 async fn parse<T: DeserializeOwned>(app: &App, call: &mut Call, what: &str) -> Result<T> {
-    let bytes = body::read(&mut *call.body, app.config.limits.max_body_bytes).await?;
-    let is_json = body::is_json(call.fields.first("content-type"));
-    let request = is_json.then(|| object(&bytes)).flatten();
-    request.ok_or_else(|| Kind::Malformed.told(format!("body is not a valid {what} request")))
+    let invalid = || Kind::Malformed.told(format!("body is not a valid {what} request"));
+    if !body::is_json(call.fields.first("content-type")) {
+        return Err(invalid());
+    }
+    let most = app.config.limits.max_body_bytes.min(MOST_JSON);
+    let bytes = body::read(&mut *call.body, most).await?;
+    object(&bytes).ok_or_else(invalid)
 }
+
+/// Bytes of a JSON request: more than the kernel takes as arguments and environment (execve(2)), however escaped.
+const MOST_JSON: u64 = 32 * 1024 * 1024;
 
 fn json(answer: &impl Serialize) -> Result<Answer> {
     serde_json::to_vec(answer)

@@ -45,6 +45,7 @@ pub static ROWS: &[Row] = &[
         errors: &[
             Kind::Malformed,
             Kind::TooLarge,
+            Kind::UnsupportedCoding,
             Kind::DiskFull,
             Kind::Internal,
         ],
@@ -75,6 +76,7 @@ pub static ROWS: &[Row] = &[
         errors: &[
             Kind::Malformed,
             Kind::TooLarge,
+            Kind::UnsupportedCoding,
             Kind::DiskFull,
             Kind::Internal,
         ],
@@ -121,6 +123,7 @@ async fn write_file(app: Rc<App>, mut call: Call) -> Result<Answer> {
         in_place: choice(&call.query, "replace", "atomic", "in_place")?,
         reserve: app.config.limits.disk_reserve_bytes,
     };
+    uncoded(&call.fields)?;
     upload::write(upload, call.body.as_mut()).await?;
     Ok(Answer::Done)
 }
@@ -148,6 +151,7 @@ async fn write_tar(app: Rc<App>, mut call: Call) -> Result<Answer> {
         return Err(Kind::Malformed.told("path must be absolute for extraction"));
     }
     let unspooled = choice(&call.query, "spool", "on", "off")?;
+    uncoded(&call.fields)?;
     let limits = &app.config.limits;
     let limits = extract::Limits {
         members: limits.max_tar_members,
@@ -161,6 +165,15 @@ async fn write_tar(app: Rc<App>, mut call: Call) -> Result<Answer> {
         true => extract::streamed(&root, call.body.as_mut(), &limits).await?,
     }
     Ok(Answer::Done)
+}
+
+/// Refuses a body in a content coding: bodies are stored as they are sent.
+fn uncoded(fields: &Fields) -> Result<()> {
+    let coded = |value: &[u8]| !value.trim_ascii().eq_ignore_ascii_case(b"identity");
+    if fields.all("content-encoding").any(coded) {
+        return Err(Kind::UnsupportedCoding.told("the body is in a content coding that is not known here"));
+    }
+    Ok(())
 }
 
 fn path(query: &Query) -> Result<PathBuf> {

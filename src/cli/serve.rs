@@ -12,7 +12,6 @@ use crate::boot::Boot;
 use crate::config::{Address, Config, Ignored, Unusable};
 use crate::doors;
 use crate::exec;
-use crate::health::Gauge;
 use crate::hooks::Hooks;
 use crate::log;
 use crate::ring::clock::{Deadline, sleep, until};
@@ -125,6 +124,7 @@ fn app(config: Config) -> App {
         stdin_write_timeout: limits.stdin_write_timeout,
         max_stdin_write_bytes: limits.max_stdin_write_bytes,
         oom_score: process::protect_from_oom(),
+        descriptors: process::raise_descriptor_limit(),
     }));
     let is_ours = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -136,7 +136,7 @@ fn app(config: Config) -> App {
         hooks: Hooks::default(),
         execs,
         image_environment: Rc::new(image.collect()),
-        disk: Gauge::default(),
+        disk: Rc::default(),
         connections: Connections::default(),
         config,
     }

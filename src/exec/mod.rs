@@ -70,4 +70,6 @@ pub struct Limits {
     pub max_stdin_write_bytes: usize,
     /// The OOM score adjustment that children get; `None` leaves what they inherit.
     pub oom_score: Option<i32>,
+    /// The soft limit on descriptors that children get; `None` leaves what they inherit.
+    pub descriptors: Option<u64>,
 }

@@ -273,6 +273,7 @@ impl Execs {
             uid: program.uid,
             groups: program.groups.clone(),
             oom_score: self.limits.oom_score,
+            descriptors: self.limits.descriptors,
             timer_slack: mark,
             stdio: plumbing.far.each_ref().map(AsFd::as_fd),
         };

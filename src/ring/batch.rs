@@ -32,10 +32,10 @@ pub struct Wanted {
 /// A shorter answer than `size` means that the file is shorter now.
 pub async fn read_files(wanted: Vec<Wanted>) -> Vec<io::Result<Vec<u8>>> {
     assert!(wanted.len() <= MOST, "a batch has at most {MOST} files");
-    if let Some(ring) = ring() {
-        if let Some(files) = ring.read(&wanted).await {
-            return files;
-        }
+    if let Some(ring) = ring()
+        && let Some(files) = ring.read(&wanted).await
+    {
+        return files;
     }
     let count = wanted.len();
     match pool::run(move || wanted.iter().map(read_blocking).collect()).await {

@@ -29,6 +29,8 @@ pub struct Image<'a> {
     pub groups: Option<Vec<u32>>,
     /// The OOM score adjustment to write, if it must be put back.
     pub oom_score: Option<i32>,
+    /// The soft limit on descriptors to put back, if ours was raised.
+    pub descriptors: Option<u64>,
     /// Timer slack in nanoseconds, inherited by every descendant: the mark by which orphans are told apart.
     pub timer_slack: Option<u64>,
     /// Descriptors that become 0, 1 and 2; every other is closed.
@@ -139,6 +141,7 @@ struct Plan {
     uid: Option<u32>,
     groups: Option<Vec<u32>>,
     oom_score: Option<CString>,
+    descriptors: Option<u64>,
     timer_slack: Option<u64>,
     stdio: [RawFd; 3],
     error: i32,
@@ -161,6 +164,7 @@ impl Plan {
             oom_score: image
                 .oom_score
                 .and_then(|score| CString::new(score.to_string()).ok()),
+            descriptors: image.descriptors,
             timer_slack: image.timer_slack,
             stdio: image.stdio.each_ref().map(AsRawFd::as_raw_fd),
             error: 0,
@@ -238,6 +242,12 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
             let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
             libc::write(fd, score.as_ptr().cast(), score.count_bytes());
             libc::close(fd);
+        }
+        if let Some(soft) = plan.descriptors {
+            let mut limit = std::mem::zeroed();
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+            limit.rlim_cur = soft;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
         if let Some(slack) = plan.timer_slack {
             libc::prctl(libc::PR_SET_TIMERSLACK, slack);

@@ -79,31 +79,56 @@ pub(super) fn has_uring() -> bool {
 /// # Errors
 /// `choice` is `Uring` and the kernel refuses a ring, or not even epoll can be set up.
 pub fn start<F: Future<Output = i32>>(choice: Choice, main: F) -> io::Result<i32> {
-    let driver = probe(choice)?;
-    RUNNING.set(Some(driver.clone()));
+    let (driver, runtime) = build(choice)?;
+    RUNNING.set(Some(driver));
     let main = async {
         open_all();
         main.await
     };
-    let code = if driver.uring {
-        let mut runtime = monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
+    Ok(match runtime {
+        Runtime::Uring(mut runtime) => {
+            let code = runtime.block_on(main);
+            std::mem::forget(runtime);
+            code
+        }
+        Runtime::Epoll(mut runtime) => {
+            let code = runtime.block_on(main);
+            std::mem::forget(runtime);
+            code
+        }
+    })
+}
+
+enum Runtime {
+    Uring(monoio::Runtime<monoio::time::TimeDriver<monoio::IoUringDriver>>),
+    Epoll(monoio::Runtime<monoio::time::TimeDriver<monoio::LegacyDriver>>),
+}
+
+/// Builds the runtime that the probe speaks for; what fails to build falls back like what fails the probe.
+fn build(choice: Choice) -> io::Result<(Driver, Runtime)> {
+    let mut driver = probe(choice)?;
+    if driver.uring {
+        let built = monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
             .uring_builder(ring_flags())
             .with_entries(ENTRIES)
             .enable_timer()
-            .build()?;
-        let code = runtime.block_on(main);
-        std::mem::forget(runtime);
-        code
-    } else {
-        let mut runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new()
-            .with_entries(ENTRIES)
-            .enable_timer()
-            .build()?;
-        let code = runtime.block_on(main);
-        std::mem::forget(runtime);
-        code
-    };
-    Ok(code)
+            .build();
+        match built {
+            Ok(runtime) => return Ok((driver, Runtime::Uring(runtime))),
+            Err(error) if choice == Choice::Uring => return Err(error),
+            Err(error) => {
+                driver = Driver {
+                    uring: false,
+                    why: format!("an io_uring of {ENTRIES} entries cannot be had: {error}"),
+                };
+            }
+        }
+    }
+    let runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new()
+        .with_entries(ENTRIES)
+        .enable_timer()
+        .build()?;
+    Ok((driver, Runtime::Epoll(runtime)))
 }
 
 /// Opens what this thread will need, so that running out of descriptors later takes nothing away from it.
@@ -143,7 +168,10 @@ fn probe(choice: Choice) -> io::Result<Driver> {
                 }),
             }
         }
-        Err(error) if choice == Choice::Uring => Err(error),
+        Err(error) if choice == Choice::Uring => {
+            let kind = error.kind();
+            Err(io::Error::new(kind, format!("io_uring is refused here: {error}")))
+        }
         Err(error) => Ok(Driver {
             uring: false,
             why: format!("io_uring is refused here: {error}"),

@@ -22,6 +22,26 @@ pub fn protect_from_oom() -> Option<i32> {
     }
 }
 
+/// Raises the limit on open descriptors as far as it goes; answers what it was, for children to get it back.
+pub fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: before.maximum,
+        ..before
+    };
+    if before.current == before.maximum {
+        return None;
+    }
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => before.current,
+        Err(error) => {
+            tracing::debug!(%error, "the limit on descriptors stays as it is");
+            None
+        }
+    }
+}
+
 /// Opens `/dev/null` for each of the descriptors 0 to 2 that is closed, so that no file of ours lands there.
 pub fn fill_standard_descriptors() {
     while let Ok(file) = fs::File::options().read(true).write(true).open("/dev/null") {

@@ -1,5 +1,11 @@
 //! Tar archives made by hand, so that every wrong one can be made too.
 
+use std::io::Read;
+
+use crate::daemon::Daemon;
+use crate::reply::Reply;
+use crate::request::tar_at;
+
 /// One member: a header block and what follows it.
 #[derive(Clone)]
 pub(crate) struct Member {
@@ -86,7 +92,9 @@ impl Member {
     /// The header block, and the data padded to whole blocks.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut header = [0_u8; BLOCK];
-        let mut put = |offset: usize, bytes: &[u8]| header[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let mut put = |offset: usize, bytes: &[u8]| {
+            header[offset..offset + bytes.len()].copy_from_slice(bytes)
+        };
         put(0, &self.name);
         put(100, format!("{:07o}\0", self.mode).as_bytes());
         put(108, format!("{:07o}\0", self.owner).as_bytes());
@@ -96,7 +104,14 @@ impl Member {
         put(148, b"        ");
         put(156, &[self.kind]);
         put(157, &self.link);
-        put(257, if self.gnu { b"ustar  \0" } else { b"ustar\x0000" });
+        put(
+            257,
+            if self.gnu {
+                b"ustar  \0"
+            } else {
+                b"ustar\x0000"
+            },
+        );
         put(345, &self.prefix);
         for (offset, bytes) in &self.patches {
             put(*offset, bytes);
@@ -165,7 +180,10 @@ pub(crate) fn archive(members: impl IntoIterator<Item = Member>) -> Vec<u8> {
 
 /// The members alone.
 pub(crate) fn unended(members: impl IntoIterator<Item = Member>) -> Vec<u8> {
-    members.into_iter().flat_map(|member| member.bytes()).collect()
+    members
+        .into_iter()
+        .flat_map(|member| member.bytes())
+        .collect()
 }
 
 /// Data filled up to whole blocks.
@@ -173,4 +191,57 @@ pub(crate) fn padded(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(data.len().next_multiple_of(BLOCK), 0);
     bytes
+}
+
+/// Uploads an archive to a root below the working directory.
+#[track_caller]
+pub(crate) fn upload(daemon: &Daemon, root: &str, body: Vec<u8>) -> Reply {
+    daemon.put(tar_at(daemon.path(root)), body)
+}
+
+/// What stands in one header: name, type, mode, link target, content.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) kind: u8,
+    pub(crate) mode: u32,
+    pub(crate) link: Option<String>,
+    pub(crate) data: Vec<u8>,
+}
+
+/// The members of an archive as the `tar` crate reads them.
+#[track_caller]
+pub(crate) fn entries(body: &[u8]) -> Vec<Entry> {
+    let mut packed = tar::Archive::new(body);
+    let members = packed.entries().expect("an archive");
+    members
+        .map(|member| {
+            let mut member = member.expect("a header");
+            let mut data = Vec::new();
+            member.read_to_end(&mut data).expect("data");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            Entry {
+                // Some write the name of a directory with a slash at its end.
+                name: text(&member.path_bytes()).trim_end_matches('/').to_owned(),
+                kind: member.header().entry_type().as_byte(),
+                mode: member.header().mode().expect("a mode") & 0o7777,
+                link: member
+                    .link_name_bytes()
+                    .map(|bytes| text(&bytes))
+                    .filter(|link| !link.is_empty()),
+                data,
+            }
+        })
+        .collect()
+}
+
+/// One entry, written by hand.
+pub(crate) fn entry(name: &str, kind: u8, mode: u32, link: Option<&str>, data: &[u8]) -> Entry {
+    Entry {
+        name: name.into(),
+        kind,
+        mode,
+        link: link.map(str::to_owned),
+        data: data.to_vec(),
+    }
 }

@@ -44,12 +44,12 @@ fn a_body_that_is_no_envelope_is_refused_with_nothing_said(driver: Driver) {
         "\u{feff}{\"runHookPayload\":\"{\\\"agent_token\\\":\\\"x\\\"}\"}",
     ];
     for body in bodies {
-        daemon.call(&Request::post(RUN).json_text(body)).is_empty(400);
+        daemon.call(&Request::post(RUN).json_text(body)).bare(400);
     }
-    daemon.call(&Request::post(RUN).body(good)).is_empty(400);
+    daemon.call(&Request::post(RUN).body(good)).bare(400);
     let as_text = Request::post(RUN).field("content-type", "text/plain");
-    daemon.call(&as_text.body(good)).is_empty(400);
-    daemon.call(&Request::post(RUN)).is_empty(400);
+    daemon.call(&as_text.body(good)).bare(400);
+    daemon.call(&Request::post(RUN)).bare(400);
     assert_eq!(daemon.health()["bootstrapped"], false);
 }
 
@@ -65,20 +65,32 @@ fn a_payload_of_the_wrong_shape_is_refused_by_name(driver: Driver) {
         (r#"{"agent_token":""}"#, "agent_token is empty"),
         (r#"{"agent_token":"t","env":"A=1"}"#, "env"),
         (r#"{"agent_token":"t","env":["A"]}"#, "env"),
-        (r#"{"agent_token":"t","env":{"PORT":8080}}"#, "env[\"PORT\"] is not a string"),
-        (r#"{"agent_token":"t","env":{"A":"1","B":null}}"#, "env[\"B\"] is not a string"),
-        (r#"{"agent_token":"t","env":{"A":{"x":"y"}}}"#, "env[\"A\"] is not a string"),
+        (
+            r#"{"agent_token":"t","env":{"PORT":8080}}"#,
+            "env[\"PORT\"] is not a string",
+        ),
+        (
+            r#"{"agent_token":"t","env":{"A":"1","B":null}}"#,
+            "env[\"B\"] is not a string",
+        ),
+        (
+            r#"{"agent_token":"t","env":{"A":{"x":"y"}}}"#,
+            "env[\"A\"] is not a string",
+        ),
     ];
     for (payload, name) in named {
-        let reply = run(&daemon, payload).is_text(400);
+        let reply = run(&daemon, payload).explains(400);
         assert!(reply.text().contains(name), "{payload}: {reply:?}");
     }
     for (seed, key, named) in identities() {
         let mut payload = json!({"agent_token": "t"});
         payload["identity_seed"] = seed;
         payload["identity_host_public_key"] = key;
-        payload.as_object_mut().expect("an object").retain(|_, value| value != "absent");
-        let reply = run(&daemon, &payload.to_string()).is_text(400);
+        payload
+            .as_object_mut()
+            .expect("an object")
+            .retain(|_, value| value != "absent");
+        let reply = run(&daemon, &payload.to_string()).explains(400);
         assert!(reply.text().contains(named), "{payload}: {reply:?}");
     }
     assert_eq!(daemon.health()["bootstrapped"], false);
@@ -87,7 +99,14 @@ fn a_payload_of_the_wrong_shape_is_refused_by_name(driver: Driver) {
 /// A seed, a host key and the one of them that a refusal must name; "absent" is left out.
 fn identities() -> Vec<(Value, Value, &'static str)> {
     let mut cases = Vec::new();
-    for bad in [json!("absent"), json!(7), json!(""), json!("!!!"), json!("BwcH"), json!(ZEROES)] {
+    for bad in [
+        json!("absent"),
+        json!(7),
+        json!(""),
+        json!("!!!"),
+        json!("BwcH"),
+        json!(ZEROES),
+    ] {
         cases.push((bad.clone(), json!(SEED), "identity_seed"));
         cases.push((json!(SEED), bad, "identity_host_public_key"));
     }
@@ -99,10 +118,10 @@ fn identities() -> Vec<(Value, Value, &'static str)> {
 fn the_first_wrong_thing_is_the_one_that_is_named(driver: Driver) {
     let daemon = Daemon::start(driver);
     let all_wrong = json!({"env": 7, "identity_seed": 7});
-    let reply = run(&daemon, &all_wrong.to_string()).is_text(400);
+    let reply = run(&daemon, &all_wrong.to_string()).explains(400);
     assert!(reply.text().contains("agent_token"), "{reply:?}");
     let two_wrong = json!({"agent_token": "t", "env": {"A": 1}, "identity_seed": 7});
-    let reply = run(&daemon, &two_wrong.to_string()).is_text(400);
+    let reply = run(&daemon, &two_wrong.to_string()).explains(400);
     assert!(reply.text().contains("env[\"A\"]"), "{reply:?}");
 }
 
@@ -128,17 +147,17 @@ fn a_refused_run_installs_nothing(driver: Driver) {
     let daemon = Daemon::start(driver);
     let payload = json!({"agent_token": TOKEN, "env": {"A": 1}});
     run(&daemon, &payload.to_string()).is(400);
-    daemon.get("/v1/exec/none").is_empty(503);
+    daemon.get("/v1/exec/none").bare(503);
     // Another token still wins the first place.
-    daemon.bootstrap("second", &json!({})).is_empty(200);
-    daemon.get("/v1/exec/none").is_empty(401);
+    daemon.bootstrap("second", &json!({})).bare(200);
+    daemon.get("/v1/exec/none").bare(401);
 }
 
 fn the_first_valid_run_installs_token_and_environment(driver: Driver) {
     let daemon = Daemon::start(driver);
-    daemon.get("/v1/exec/none").is_empty(503);
+    daemon.get("/v1/exec/none").bare(503);
     let reply = daemon.bootstrap(TOKEN, &json!({"LAUNCH": "yes", "EMPTY": ""}));
-    assert_eq!(reply.is_empty(200).field("content-length"), Some("0"));
+    assert_eq!(reply.bare(200).field("content-length"), Some("0"));
     daemon.get("/v1/exec/none").is(404);
     assert_eq!(daemon.health()["bootstrapped"], true);
     assert_eq!(environment(&daemon), "EMPTY=\nLAUNCH=yes\n");
@@ -151,35 +170,41 @@ fn a_body_of_two_mebibytes_is_read_and_a_larger_one_is_not(driver: Driver) {
     let whole = 2 * 1024 * 1024;
     let over = format!("{body}{}", " ".repeat(whole + 1 - body.len()));
     let mut connection = daemon.connect();
-    connection.call(&Request::post(RUN).json_text(over.clone())).is_empty(400);
+    connection
+        .call(&Request::post(RUN).json_text(over.clone()))
+        .bare(400);
     let chunks = over.as_bytes().chunks(65536).map(<[u8]>::to_vec);
-    let chunked = Request::post(RUN).field("content-type", "application/json").chunks(chunks);
-    daemon.call(&chunked).is_empty(400);
+    let chunked = Request::post(RUN)
+        .field("content-type", "application/json")
+        .chunks(chunks);
+    daemon.call(&chunked).bare(400);
     body.push_str(&" ".repeat(whole - body.len()));
-    daemon.call(&Request::post(RUN).json_text(body)).is_empty(200);
+    daemon.call(&Request::post(RUN).json_text(body)).bare(200);
 }
 
 fn the_same_token_again_changes_nothing(driver: Driver) {
     let daemon = Daemon::start(driver);
-    daemon.bootstrap(TOKEN, &json!({"A": "first"})).is_empty(200);
-    daemon.bootstrap(TOKEN, &json!({"A": "hijack", "B": "new"})).is_empty(200);
+    daemon.bootstrap(TOKEN, &json!({"A": "first"})).bare(200);
+    daemon
+        .bootstrap(TOKEN, &json!({"A": "hijack", "B": "new"}))
+        .bare(200);
     assert_eq!(environment(&daemon), "A=first\n");
 }
 
 fn another_token_is_a_conflict_and_changes_nothing(driver: Driver) {
     let daemon = Daemon::start(driver);
-    daemon.bootstrap(TOKEN, &json!({"A": "first"})).is_empty(200);
-    daemon.bootstrap("other", &json!({"A": "hijack"})).is_empty(409);
+    daemon.bootstrap(TOKEN, &json!({"A": "first"})).bare(200);
+    daemon.bootstrap("other", &json!({"A": "hijack"})).bare(409);
     assert_eq!(environment(&daemon), "A=first\n");
     let other = Request::get("/v1/exec/none").field("authorization", "Bearer other");
-    daemon.call(&other).is_empty(401);
+    daemon.call(&other).bare(401);
 }
 
 fn a_refusal_after_bootstrap_is_still_a_refusal(driver: Driver) {
     let daemon = Daemon::ready(driver);
     for token in [TOKEN, "other"] {
         let payload = json!({"agent_token": token, "env": {"A": 1}});
-        run(&daemon, &payload.to_string()).is_text(400);
+        run(&daemon, &payload.to_string()).explains(400);
     }
     daemon.get("/v1/exec/none").is(404);
 }
@@ -188,7 +213,7 @@ fn unknown_keys_are_ignored_and_a_null_environment_is_none(driver: Driver) {
     let daemon = Daemon::start(driver);
     let payload = json!({"agent_token": TOKEN, "env": null, "future": {"x": [1]}}).to_string();
     let envelope = json!({"runHookPayload": payload, "more": true});
-    daemon.call(&Request::post(RUN).json(&envelope)).is_empty(200);
+    daemon.call(&Request::post(RUN).json(&envelope)).bare(200);
     assert_eq!(environment(&daemon), "");
 }
 
@@ -207,12 +232,16 @@ fn two_first_runs_at_once_have_one_winner(driver: Driver) {
 }
 
 fn a_host_that_uses_a_json_media_type_is_understood(driver: Driver) {
-    for media in ["application/json; charset=utf-8", "application/vnd.x+json", "Application/JSON"] {
+    for media in [
+        "application/json; charset=utf-8",
+        "application/vnd.x+json",
+        "Application/JSON",
+    ] {
         let daemon = Daemon::start(driver);
         let payload = json!({"agent_token": TOKEN}).to_string();
         let body = json!({"runHookPayload": payload}).to_string();
         let request = Request::post(RUN).field("content-type", media).body(body);
-        daemon.call(&request).is_empty(200);
+        daemon.call(&request).bare(200);
     }
 }
 
@@ -221,7 +250,7 @@ fn the_identity_pair_is_accepted_whole(driver: Driver) {
     let payload = json!({
         "agent_token": TOKEN, "env": {}, "identity_seed": SEED, "identity_host_public_key": SEED,
     });
-    run(&daemon, &payload.to_string()).is_empty(200);
+    run(&daemon, &payload.to_string()).bare(200);
     assert_eq!(environment(&daemon), "");
 }
 

@@ -37,15 +37,23 @@ enum Stream {
 
 impl Connection {
     pub(crate) fn tcp(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket takes a timeout");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a socket takes a timeout");
         stream.set_nodelay(true).expect("a TCP socket");
         Self::over(Stream::Tcp(stream))
     }
 
     pub(crate) fn unix(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket takes a timeout");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a socket takes a timeout");
         Self::over(Stream::Unix(stream))
     }
 
@@ -93,7 +101,9 @@ impl Connection {
             if reply.status < 200 {
                 continue;
             }
-            let length = reply.check(method).map_err(|what| Broken::Garbled(format!("{what}: {reply:?}")))?;
+            let length = reply
+                .check(method)
+                .map_err(|what| Broken::Garbled(format!("{what}: {reply:?}")))?;
             self.body(length, &mut reply.body)?;
             return Ok(reply);
         }
@@ -109,7 +119,12 @@ impl Connection {
             let fresh = self.held.is_empty();
             match self.fill() {
                 Ok(0) if fresh => return Err(Broken::Closed),
-                Ok(0) => return Err(Broken::Garbled(format!("an unfinished head: {:?}", self.shown()))),
+                Ok(0) => {
+                    return Err(Broken::Garbled(format!(
+                        "an unfinished head: {:?}",
+                        self.shown()
+                    )));
+                }
                 Ok(_) => {}
                 Err(error) if is_reset(&error) && fresh => return Err(Broken::Reset),
                 Err(error) if is_reset(&error) => return Err(Broken::Cut(0)),
@@ -134,7 +149,10 @@ impl Connection {
                 Ok(0) => return (std::mem::take(&mut self.held), true),
                 Ok(_) => {}
                 Err(error) if is_reset(&error) => return (std::mem::take(&mut self.held), false),
-                Err(error) => panic!("the daemon does not close: {error}, after {:?}", self.shown()),
+                Err(error) => panic!(
+                    "the daemon does not close: {error}, after {:?}",
+                    self.shown()
+                ),
             }
         }
     }
@@ -143,7 +161,11 @@ impl Connection {
     #[track_caller]
     pub(crate) fn is_closed(&mut self) {
         let (rest, orderly) = self.rest();
-        assert!(rest.is_empty(), "more bytes: {:?}", String::from_utf8_lossy(&rest));
+        assert!(
+            rest.is_empty(),
+            "more bytes: {:?}",
+            String::from_utf8_lossy(&rest)
+        );
         assert!(orderly, "the connection was reset");
     }
 
@@ -156,7 +178,9 @@ impl Connection {
 
     /// Says that nothing more will be sent.
     pub(crate) fn finish(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("the socket is connected");
+        self.stream
+            .shutdown(Shutdown::Write)
+            .expect("the socket is connected");
     }
 
     /// Ends the connection with a reset, as a client that crashes may.
@@ -168,7 +192,10 @@ impl Connection {
     }
 
     fn over(stream: Stream) -> Self {
-        Self { stream, held: Vec::new() }
+        Self {
+            stream,
+            held: Vec::new(),
+        }
     }
 
     fn body(&mut self, length: Length, body: &mut Vec<u8>) -> Result<(), Broken> {
@@ -193,7 +220,9 @@ impl Connection {
             }
             Length::Chunked => loop {
                 let line = self.line(body.len())?;
-                let size = std::str::from_utf8(&line).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
+                let size = std::str::from_utf8(&line)
+                    .ok()
+                    .and_then(|text| usize::from_str_radix(text, 16).ok());
                 let size = size.ok_or_else(|| Broken::Garbled(format!("a chunk size {line:?}")))?;
                 while self.held.len() < size + 2 {
                     let got = body.len() + self.held.len();
@@ -248,7 +277,10 @@ impl Connection {
     }
 
     fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.held).chars().take(300).collect()
+        String::from_utf8_lossy(&self.held)
+            .chars()
+            .take(300)
+            .collect()
     }
 }
 
@@ -291,7 +323,10 @@ impl Write for Stream {
 }
 
 fn is_reset(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {

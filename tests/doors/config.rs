@@ -82,7 +82,10 @@ fn every_flag_is_also_a_variable(driver: Driver) {
     let (by_flag, by_variable) = (printed(by_flag), printed(by_variable));
     for (name, _, shown) in FLAGS {
         let (value, source) = &by_flag[name];
-        assert!(shown.iter().any(|shown| number(value) == number(shown)), "{name}: {value}");
+        assert!(
+            shown.iter().any(|shown| number(value) == number(shown)),
+            "{name}: {value}"
+        );
         assert_eq!(source, "flag", "{name}");
         let (again, source) = &by_variable[name];
         assert_eq!(again, value, "{name}");
@@ -113,7 +116,9 @@ fn the_variables_of_the_reference_are_understood(driver: Driver) {
         ("AGENTD_EXEC_TTL_SECS", "exec-ttl", "14"),
         ("AGENTD_DISK_RESERVE_BYTES", "disk-reserve-bytes", "15"),
     ];
-    let mut setup = Setup::new(driver).env("AGENTD_PORT", "9123").env("AGENTD_LOG", "debug");
+    let mut setup = Setup::new(driver)
+        .env("AGENTD_PORT", "9123")
+        .env("AGENTD_LOG", "debug");
     for (theirs, _, value) in rows {
         setup = setup.env(theirs, value);
     }
@@ -122,9 +127,16 @@ fn the_variables_of_the_reference_are_understood(driver: Driver) {
         let (found, source) = &settings[ours];
         assert_eq!((number(found), source.as_str()), (number(value), theirs));
     }
-    assert!(settings["listen"].0.contains("0.0.0.0:9123"), "{:?}", settings["listen"]);
+    assert!(
+        settings["listen"].0.contains("0.0.0.0:9123"),
+        "{:?}",
+        settings["listen"]
+    );
     assert_eq!(settings["listen"].1, "AGENTD_PORT");
-    assert_eq!(settings["log"], ("debug".to_owned(), "AGENTD_LOG".to_owned()));
+    assert_eq!(
+        settings["log"],
+        ("debug".to_owned(), "AGENTD_LOG".to_owned())
+    );
 }
 
 fn a_wrong_flag_is_an_error_that_names_it(driver: Driver) {
@@ -146,8 +158,14 @@ fn a_wrong_flag_is_an_error_that_names_it(driver: Driver) {
     for (flag, value) in rows {
         let refusal = Setup::new(driver).flag(flag, value).refused();
         assert_eq!(refusal.code, Some(2), "{flag} {value:?}: {refusal:?}");
-        assert!(refusal.stderr.contains(flag), "{flag} {value:?}: {refusal:?}");
-        assert!(!refusal.stdout.contains("listening"), "{flag} {value:?}: {refusal:?}");
+        assert!(
+            refusal.stderr.contains(flag),
+            "{flag} {value:?}: {refusal:?}"
+        );
+        assert!(
+            !refusal.stdout.contains("listening"),
+            "{flag} {value:?}: {refusal:?}"
+        );
     }
     // A flag without its value, and a word that is no flag.
     let refusal = Setup::new(driver).switch("--kill-grace").run_to_its_end();
@@ -204,9 +222,14 @@ fn printing_the_settings_starts_nothing(driver: Driver) {
 }
 
 fn no_setting_is_a_secret_that_is_printed(driver: Driver) {
-    let setup = Setup::new(driver).env("SECRET", "s3cret").env("AGENTD_UNKNOWN", "s3cret");
+    let setup = Setup::new(driver)
+        .env("SECRET", "s3cret")
+        .env("AGENTD_UNKNOWN", "s3cret");
     let refusal = setup.switch("--print-config").run_to_its_end();
-    assert!(!refusal.stdout.contains("s3cret") && !refusal.stderr.contains("s3cret"), "{refusal:?}");
+    assert!(
+        !refusal.stdout.contains("s3cret") && !refusal.stderr.contains("s3cret"),
+        "{refusal:?}"
+    );
 }
 
 /// The lines `name = value (source)`, by name.
@@ -215,10 +238,19 @@ fn printed(setup: Setup) -> BTreeMap<String, (String, String)> {
     let refusal: Refusal = setup.switch("--print-config").run_to_its_end();
     assert_eq!(refusal.code, Some(0), "{refusal:?}");
     let lines = refusal.stdout.lines().map(|line| {
-        let (name, rest) = line.split_once(" = ").unwrap_or_else(|| panic!("not a setting: {line:?}"));
-        let (value, source) = rest.rsplit_once(" (").unwrap_or_else(|| panic!("no source: {line:?}"));
-        let source = source.strip_suffix(')').unwrap_or_else(|| panic!("no source: {line:?}"));
-        (name.trim().replace('_', "-"), (value.to_owned(), source.to_owned()))
+        let (name, rest) = line
+            .split_once(" = ")
+            .unwrap_or_else(|| panic!("not a setting: {line:?}"));
+        let (value, source) = rest
+            .rsplit_once(" (")
+            .unwrap_or_else(|| panic!("no source: {line:?}"));
+        let source = source
+            .strip_suffix(')')
+            .unwrap_or_else(|| panic!("no source: {line:?}"));
+        (
+            name.trim().replace('_', "-"),
+            (value.to_owned(), source.to_owned()),
+        )
     });
     lines.collect()
 }
@@ -230,5 +262,6 @@ fn variable(flag: &str) -> String {
 /// A number without the unit and the zeroes that it may be printed with; anything else as it is.
 fn number(text: &str) -> String {
     let bare = text.trim_end_matches('s').trim();
-    bare.parse::<f64>().map_or(text.to_owned(), |number| number.to_string())
+    bare.parse::<f64>()
+        .map_or(text.to_owned(), |number| number.to_string())
 }

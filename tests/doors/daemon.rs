@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::client::Connection;
 use crate::driver::Driver;
-use crate::process::{self, PATIENCE, wait_until};
+use crate::process::{self, PATIENCE, comes_true, wait_until};
 use crate::reply::Reply;
 use crate::request::{Request, TOKEN, file_at, tar_at};
 use crate::scratch::Scratch;
@@ -176,7 +176,9 @@ impl Setup {
         }
         let code = status.and_then(|status| status.code());
         // The pipes end with the process, and the collectors with the pipes.
-        wait_until("all output is read", || Arc::strong_count(&stderr) == 1 && Arc::strong_count(&stdout) == 1);
+        wait_until("all output is read", || {
+            Arc::strong_count(&stderr) == 1 && Arc::strong_count(&stdout) == 1
+        });
         Refusal {
             code,
             stdout: all(&stdout).join("\n"),
@@ -201,7 +203,9 @@ impl Setup {
             .stdin(self.stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = command.spawn().unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{words:?}: {error}"));
         (child, self.scratch)
     }
 }
@@ -253,7 +257,9 @@ impl Daemon {
 
     #[track_caller]
     pub(crate) fn connect_to(&self, listener: usize) -> Connection {
-        self.addresses[listener].connect().expect("the daemon accepts connections")
+        self.addresses[listener]
+            .connect()
+            .expect("the daemon accepts connections")
     }
 
     /// Sends one request on a connection of its own.
@@ -299,7 +305,9 @@ impl Daemon {
     /// How many descriptors the daemon has open.
     #[track_caller]
     pub(crate) fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("the daemon runs").count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid))
+            .expect("the daemon runs")
+            .count()
     }
 
     /// What the descriptors of the daemon point at.
@@ -331,7 +339,11 @@ impl Daemon {
         let mut last = (0, 0);
         wait_until("the daemon comes to rest", || {
             let now = self.descriptors();
-            last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
+            last = if now == last.0 {
+                (now, last.1 + 1)
+            } else {
+                (now, 0)
+            };
             last.1 == 20
         });
         last.0
@@ -349,7 +361,10 @@ impl Daemon {
     pub(crate) fn limit_descriptors(&self, limit: usize) {
         let limit = u64::try_from(limit).expect("64 bits");
         let pid = rustix::process::Pid::from_raw(self.pid);
-        let both = Rlimit { current: Some(limit), maximum: Some(4096) };
+        let both = Rlimit {
+            current: Some(limit),
+            maximum: Some(4096),
+        };
         rustix::process::prlimit(pid, Resource::Nofile, both).expect("the daemon is ours");
     }
 
@@ -370,7 +385,10 @@ impl Daemon {
     fn address(&mut self) -> Address {
         let Ok(line) = self.stdout.recv_timeout(PATIENCE) else {
             let status = self.child.try_wait();
-            panic!("the daemon does not listen: {status:?}, it says {:?}", self.stderr());
+            panic!(
+                "the daemon does not listen: {status:?}, it says {:?}",
+                self.stderr()
+            );
         };
         let Some(address) = line.strip_prefix("listening ") else {
             panic!("not a listening line: {line:?}");
@@ -420,7 +438,10 @@ impl Address {
         if let Some(path) = text.strip_prefix("unix://") {
             return Self::Unix(Path::new(path).to_owned());
         }
-        match text.strip_prefix("tcp://").and_then(|address| address.parse().ok()) {
+        match text
+            .strip_prefix("tcp://")
+            .and_then(|address| address.parse().ok())
+        {
             Some(address) => Self::Tcp(address),
             None => Self::Other(text.to_owned()),
         }
@@ -433,14 +454,12 @@ fn is_listen(name: &str) -> bool {
 
 /// Waits for the end of a process; `None` when it takes longer than a test waits.
 fn ended(child: &mut Child) -> Option<ExitStatus> {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while std::time::Instant::now() < deadline {
-        if let Some(status) = child.try_wait().expect("the child is ours") {
-            return Some(status);
-        }
-        thread::sleep(std::time::Duration::from_millis(1));
-    }
-    None
+    let mut status = None;
+    comes_true(|| {
+        status = child.try_wait().expect("the child is ours");
+        status.is_some()
+    });
+    status
 }
 
 /// Gathers the lines of a pipe while it is open.
@@ -450,7 +469,10 @@ fn collect(pipe: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
     thread::spawn(move || {
         for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
-            shared.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            shared
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(line);
         }
     });
     gathered

@@ -18,7 +18,14 @@ fn the_driver_that_was_asked_for_is_the_one_that_runs(driver: Driver) {
     let daemon = Daemon::ready(driver);
     works(&daemon);
     assert_eq!(has_a_ring(&daemon), driver == Driver::Uring);
-    says_its_driver(&daemon, if driver == Driver::Uring { "uring" } else { "epoll" });
+    says_its_driver(
+        &daemon,
+        if driver == Driver::Uring {
+            "uring"
+        } else {
+            "epoll"
+        },
+    );
 }
 
 #[test]
@@ -46,7 +53,9 @@ fn where_the_ring_is_forbidden_asking_for_it_is_refused() {
 #[track_caller]
 fn works(daemon: &Daemon) {
     let content = noise(700_000);
-    daemon.put(file_at(daemon.path("t/f")), content.clone()).is(204);
+    daemon
+        .put(file_at(daemon.path("t/f")), content.clone())
+        .is(204);
     assert!(daemon.get(file_at(daemon.path("t/f"))).is(200).body == content);
     let packed = daemon.get(tar_at(daemon.path("t"))).is(200).body;
     daemon.put(tar_at(daemon.path("u")), packed).is(204);
@@ -58,7 +67,10 @@ fn works(daemon: &Daemon) {
 }
 
 fn has_a_ring(daemon: &Daemon) -> bool {
-    daemon.descriptor_targets().iter().any(|target| target.contains("io_uring"))
+    daemon
+        .descriptor_targets()
+        .iter()
+        .any(|target| target.contains("io_uring"))
 }
 
 /// Waits for the line that names the driver and a reason.
@@ -80,9 +92,19 @@ fn forbidding() -> String {
     let program = PROGRAM.get_or_init(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doors/forbid_io_uring.c");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("forbid_io_uring");
-        let built = Command::new("cc").arg("-o").arg(&program).arg(source).status();
-        assert!(built.is_ok_and(|status| status.success()), "cc cannot build {source}");
+        let built = Command::new("cc")
+            .arg("-o")
+            .arg(&program)
+            .arg(source)
+            .status();
+        assert!(
+            built.is_ok_and(|status| status.success()),
+            "cc cannot build {source}"
+        );
         program
     });
-    program.to_str().expect("the target directory is UTF-8").to_owned()
+    program
+        .to_str()
+        .expect("the target directory is UTF-8")
+        .to_owned()
 }

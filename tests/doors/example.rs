@@ -16,12 +16,23 @@ fn the_example_builds_a_tree_and_fetches_the_artifact(driver: Driver) {
     let output = run(driver, scratch.path(), &[]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
-    for step in ["1058 files", "uploaded", "built", "the artifact runs", "came back as it was", "done"] {
+    for step in [
+        "1058 files",
+        "uploaded",
+        "built",
+        "the artifact runs",
+        "came back as it was",
+        "done",
+    ] {
         assert!(said.contains(step), "{step} is missing: {said}");
     }
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     // It takes everything away that it has brought.
-    assert!(names(scratch.path()).is_empty(), "{:?}", names(scratch.path()));
+    assert!(
+        names(scratch.path()).is_empty(),
+        "{:?}",
+        names(scratch.path())
+    );
 }
 
 fn the_example_says_what_went_wrong(driver: Driver) {
@@ -39,7 +50,11 @@ fn the_example_says_what_went_wrong(driver: Driver) {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(errors.contains(said), "{errors}");
-        assert!(names(scratch.path()).is_empty(), "{:?}", names(scratch.path()));
+        assert!(
+            names(scratch.path()).is_empty(),
+            "{:?}",
+            names(scratch.path())
+        );
     }
 }
 

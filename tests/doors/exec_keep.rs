@@ -29,16 +29,25 @@ fn an_ack_hands_out_the_result_once(driver: Driver) {
     daemon.exited("a");
     let polled = daemon.poll("a").text();
     let acked = daemon.post("/v1/exec/a/ack").is(200).text();
-    assert_eq!(acked, polled.replace("\"phase\":\"exited\"", "\"phase\":\"acked\""));
-    assert_eq!(daemon.poll("a").is(200).text(), r#"{"exec_id":"a","phase":"acked"}"#);
-    daemon.post("/v1/exec/a/ack").is_error(409, "already_acked");
-    assert_eq!(daemon.poll("a").is(200).text(), r#"{"exec_id":"a","phase":"acked"}"#);
+    assert_eq!(
+        acked,
+        polled.replace("\"phase\":\"exited\"", "\"phase\":\"acked\"")
+    );
+    assert_eq!(
+        daemon.poll("a").is(200).text(),
+        r#"{"exec_id":"a","phase":"acked"}"#
+    );
+    daemon.post("/v1/exec/a/ack").refuses(409, "already_acked");
+    assert_eq!(
+        daemon.poll("a").is(200).text(),
+        r#"{"exec_id":"a","phase":"acked"}"#
+    );
 }
 
 fn an_ack_comes_only_after_the_end(driver: Driver) {
     let daemon = Daemon::ready(driver);
     daemon.begin("a", &json!({"command": ["sleep", "1000"]}));
-    daemon.post("/v1/exec/a/ack").is_error(409, "still_running");
+    daemon.post("/v1/exec/a/ack").refuses(409, "still_running");
     assert_eq!(daemon.poll("a").json()["phase"], "running");
     let reply = daemon.post("/v1/exec/zz/ack").is(404);
     assert_eq!(reply.text(), r#"{"error":"unknown_exec","detail":"zz"}"#);
@@ -48,8 +57,18 @@ fn an_ack_ignores_its_body(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let mut connection = daemon.connect();
     for (id, request) in [
-        ("a", Request::post("/v1/exec/a/ack").bearer().json_text("garbage")),
-        ("b", Request::post("/v1/exec/b/ack").bearer().chunks(["some", "chunks"])),
+        (
+            "a",
+            Request::post("/v1/exec/a/ack")
+                .bearer()
+                .json_text("garbage"),
+        ),
+        (
+            "b",
+            Request::post("/v1/exec/b/ack")
+                .bearer()
+                .chunks(["some", "chunks"]),
+        ),
         ("c", Request::post("/v1/exec/c/ack").bearer().body("x")),
     ] {
         daemon.begin(id, &json!({"command": ["true"]}));
@@ -65,8 +84,8 @@ fn an_acked_exec_is_collected_after_its_time(driver: Driver) {
     daemon.exited("a");
     daemon.post("/v1/exec/a/ack").is(200);
     is_collected(&daemon, "a");
-    daemon.post("/v1/exec/a/ack").is_error(404, "unknown_exec");
-    daemon.post("/v1/exec/a/kill").is_error(404, "unknown_exec");
+    daemon.post("/v1/exec/a/ack").refuses(404, "unknown_exec");
+    daemon.post("/v1/exec/a/kill").refuses(404, "unknown_exec");
     assert_eq!(daemon.health()["execs"], 0);
 }
 
@@ -75,7 +94,7 @@ fn an_exec_that_is_not_acked_is_never_collected(driver: Driver) {
     daemon.begin("kept", &json!({"command": ["echo", "kept"]}));
     daemon.begin("running", &json!({"command": ["sleep", "1000"]}));
     daemon.exited("kept");
-    for round in 0..3 {
+    for round in 0..2 {
         let id = format!("a{round}");
         daemon.begin(&id, &json!({"command": ["true"]}));
         daemon.exited(&id);
@@ -88,7 +107,7 @@ fn an_exec_that_is_not_acked_is_never_collected(driver: Driver) {
 
 fn a_collected_id_may_be_used_again(driver: Driver) {
     let daemon = collecting(driver);
-    for life in ["first", "second", "third"] {
+    for life in ["first", "second"] {
         daemon.begin("a", &json!({"command": ["echo", life]}));
         assert_eq!(daemon.exited("a")["stdout"], format!("{life}\n"));
         daemon.post("/v1/exec/a/ack").is(200);
@@ -101,7 +120,10 @@ fn an_id_is_taken_until_it_is_collected(driver: Driver) {
     daemon.begin("a", &json!({"command": ["true"]}));
     daemon.exited("a");
     daemon.post("/v1/exec/a/ack").is(200);
-    daemon.begin("a", &json!({"command": ["touch", daemon.path("ran").to_str()]}));
+    daemon.begin(
+        "a",
+        &json!({"command": ["touch", daemon.path("ran").to_str()]}),
+    );
     assert_eq!(daemon.poll("a").json()["phase"], "acked");
     assert!(!daemon.path("ran").exists());
 }
@@ -125,7 +147,9 @@ fn orphans_leave_no_zombie(driver: Driver) {
     }
     daemon.script("(setsid sh -c 'sleep 0.1; true' >/dev/null 2>&1 &)");
     daemon.script("sleep 0.1 >/dev/null 2>&1 &");
-    wait_until("every child is reaped", || process::children(daemon.pid()).is_empty());
+    wait_until("every child is reaped", || {
+        process::children(daemon.pid()).is_empty()
+    });
 }
 
 fn a_hundred_execs_run_at_once(driver: Driver) {
@@ -159,14 +183,18 @@ fn the_ends_of_many_execs_are_all_seen(driver: Driver) {
     for number in 0..150 {
         assert_eq!(daemon.exited(&format!("e{number}"))["exit_code"], number);
     }
-    wait_until("every child is reaped", || process::children(daemon.pid()).is_empty());
+    wait_until("every child is reaped", || {
+        process::children(daemon.pid()).is_empty()
+    });
 }
 
 fn results_that_were_acked_give_their_memory_back(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let resident = || {
         let text = process::status(daemon.pid(), "VmRSS");
-        text.trim_end_matches(" kB").parse::<u64>().expect("kibibytes")
+        text.trim_end_matches(" kB")
+            .parse::<u64>()
+            .expect("kibibytes")
     };
     let round = |id: &str| {
         daemon.begin_script(id, "yes | head -c 8000000");
@@ -178,11 +206,11 @@ fn results_that_were_acked_give_their_memory_back(driver: Driver) {
     };
     round("warm");
     let before = resident();
-    for number in 0..12 {
+    for number in 0..6 {
         round(&format!("e{number}"));
     }
-    // Twelve results are 96 MB; the replay rings that stay are one each.
-    wait_until("the memory is back", || resident() < before + 40_000);
+    // Six results are 48 MB; what a stream may still replay is a small part of that.
+    wait_until("the memory is back", || resident() < before + 24_000);
 }
 
 /// A daemon that forgets an acked exec at once.
@@ -200,9 +228,16 @@ fn is_collected(daemon: &Daemon, id: &str) {
 #[track_caller]
 fn finish(connection: &mut Connection, id: &str) {
     let start = json!({"exec_id": id, "command": ["echo", id]});
-    connection.call(&Request::post("/v1/exec/start").bearer().json(&start)).is(200);
+    connection
+        .call(&Request::post("/v1/exec/start").bearer().json(&start))
+        .is(200);
     let poll = Request::get(format!("/v1/exec/{id}")).bearer();
-    wait_until("it exits", || connection.call(&poll).is(200).json()["phase"] == "exited");
+    wait_until("it exits", || {
+        connection.call(&poll).is(200).json()["phase"] == "exited"
+    });
     let ack = Request::post(format!("/v1/exec/{id}/ack")).bearer();
-    assert_eq!(connection.call(&ack).is(200).json()["stdout"], format!("{id}\n"));
+    assert_eq!(
+        connection.call(&ack).is(200).json()["stdout"],
+        format!("{id}\n")
+    );
 }

@@ -43,7 +43,10 @@ fn a_kill_ends_as_soon_as_everybody_is_dead(driver: Driver) {
 
 fn a_kill_reaches_the_whole_group(driver: Driver) {
     let daemon = patient(driver);
-    daemon.begin_script("k", "sleep 1000 & echo $! > a; (sleep 1000 & echo $! > b; wait) & echo $! > c; wait");
+    daemon.begin_script(
+        "k",
+        "sleep 1000 & echo $! > a; (sleep 1000 & echo $! > b; wait) & echo $! > c; wait",
+    );
     let members = ["a", "b", "c"].map(|name| daemon.pid_in(name));
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&members);
@@ -52,7 +55,10 @@ fn a_kill_reaches_the_whole_group(driver: Driver) {
 
 fn a_group_that_ignores_term_is_killed_after_the_grace(driver: Driver) {
     let daemon = hasty(driver);
-    daemon.begin_script("k", "trap '' TERM; echo $$ > up; while :; do sleep 1000; done");
+    daemon.begin_script(
+        "k",
+        "trap '' TERM; echo $$ > up; while :; do sleep 1000; done",
+    );
     let leader = daemon.pid_in("up");
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&[leader]);
@@ -62,7 +68,10 @@ fn a_group_that_ignores_term_is_killed_after_the_grace(driver: Driver) {
 
 fn a_member_that_ignores_term_is_killed_though_its_leader_obeys(driver: Driver) {
     let daemon = hasty(driver);
-    daemon.begin_script("k", "(trap '' TERM; sh -c 'echo $PPID > up'; while :; do sleep 1000; done) & wait");
+    daemon.begin_script(
+        "k",
+        "(trap '' TERM; sh -c 'echo $PPID > up'; while :; do sleep 1000; done) & wait",
+    );
     let member = daemon.pid_in("up");
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&[member]);
@@ -75,7 +84,9 @@ fn a_stopped_child_is_killed_too(driver: Driver) {
     daemon.begin_script("k", "echo $$ > up; exec sleep 1000");
     let child = daemon.pid_in("up");
     signal(child, Signal::STOP);
-    wait_until("it is stopped", || stat(child).is_some_and(|fields| fields[0] == "T"));
+    wait_until("it is stopped", || {
+        stat(child).is_some_and(|fields| fields[0] == "T")
+    });
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&[child]);
     daemon.exited("k");
@@ -83,7 +94,10 @@ fn a_stopped_child_is_killed_too(driver: Driver) {
 
 fn a_child_may_end_in_its_own_way(driver: Driver) {
     let daemon = patient(driver);
-    daemon.begin_script("k", "trap 'echo bye; exit 5' TERM; echo $$ > up; sleep 1000 & wait");
+    daemon.begin_script(
+        "k",
+        "trap 'echo bye; exit 5' TERM; echo $$ > up; sleep 1000 & wait",
+    );
     daemon.pid_in("up");
     assert_eq!(kill(&daemon), KILLED);
     let outcome = daemon.exited("k");
@@ -129,7 +143,10 @@ fn a_survivor_of_a_finished_exec_is_killed(driver: Driver) {
 
 fn a_descendant_in_a_session_of_its_own_is_found(driver: Driver) {
     let daemon = patient(driver);
-    daemon.begin_script("k", "setsid sh -c 'echo $$ > escapee; exec sleep 1000' & wait");
+    daemon.begin_script(
+        "k",
+        "setsid sh -c 'echo $$ > escapee; exec sleep 1000' & wait",
+    );
     let escapee = daemon.pid_in("escapee");
     leads_a_session(escapee);
     assert_eq!(kill(&daemon), KILLED);
@@ -140,12 +157,15 @@ fn a_descendant_in_a_session_of_its_own_is_found(driver: Driver) {
 fn an_orphan_in_a_session_of_its_own_is_found(driver: Driver) {
     let daemon = patient(driver);
     // The parent of the escapee is gone before the kill.
-    let script = "(setsid sh -c 'echo $$ > escapee; exec sleep 1000' >/dev/null 2>&1 &); exec sleep 1000";
+    let script =
+        "(setsid sh -c 'echo $$ > escapee; exec sleep 1000' >/dev/null 2>&1 &); exec sleep 1000";
     daemon.begin_script("k", script);
     let escapee = daemon.pid_in("escapee");
     leads_a_session(escapee);
     let pid = daemon.pid().to_string();
-    wait_until("the orphan is the daemon's", || stat(escapee).is_some_and(|fields| fields[1] == pid));
+    wait_until("the orphan is the daemon's", || {
+        stat(escapee).is_some_and(|fields| fields[1] == pid)
+    });
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&[escapee]);
     daemon.exited("k");
@@ -159,7 +179,9 @@ fn a_chain_of_orphans_is_found(driver: Driver) {
     daemon.begin_script("k", script);
     let escapee = daemon.pid_in("escapee");
     let pid = daemon.pid().to_string();
-    wait_until("the orphan is the daemon's", || stat(escapee).is_some_and(|fields| fields[1] == pid));
+    wait_until("the orphan is the daemon's", || {
+        stat(escapee).is_some_and(|fields| fields[1] == pid)
+    });
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&[escapee]);
     daemon.exited("k");
@@ -175,7 +197,10 @@ fn a_kill_spares_the_processes_of_others(driver: Driver) {
     let mine = [daemon.pid_in("mine"), daemon.pid_in("mine2")];
     assert_eq!(kill(&daemon), KILLED);
     are_dead(&mine);
-    assert!(others.iter().all(|pid| is_alive(*pid)), "the other exec's processes");
+    assert!(
+        others.iter().all(|pid| is_alive(*pid)),
+        "the other exec's processes"
+    );
     assert_eq!(daemon.poll("other").json()["phase"], "running");
     daemon.post("/v1/exec/other/kill").is(200);
     are_dead(&others);
@@ -192,15 +217,22 @@ fn a_kill_ignores_its_body(driver: Driver) {
     daemon.begin("k", &json!({"command": ["sleep", "1000"]}));
     let request = Request::post("/v1/exec/k/kill").bearer();
     let mut connection = daemon.connect();
-    let reply = connection.call(&request.clone().json_text("garbage")).is(200);
+    let reply = connection
+        .call(&request.clone().json_text("garbage"))
+        .is(200);
     assert_eq!(reply.text(), KILLED);
-    connection.call(&request.chunks(["more", "garbage"])).is(200);
+    connection
+        .call(&request.chunks(["more", "garbage"]))
+        .is(200);
     connection.is_usable();
 }
 
 fn two_kills_at_once_are_both_answered(driver: Driver) {
     let daemon = hasty(driver);
-    daemon.begin_script("k", "trap '' TERM; echo $$ > up; while :; do sleep 1000; done");
+    daemon.begin_script(
+        "k",
+        "trap '' TERM; echo $$ > up; while :; do sleep 1000; done",
+    );
     daemon.pid_in("up");
     let bytes = Request::post("/v1/exec/k/kill").bearer().bytes();
     let mut connections: Vec<_> = (0..4).map(|_| daemon.connect()).collect();
@@ -216,7 +248,10 @@ fn two_kills_at_once_are_both_answered(driver: Driver) {
 
 fn a_kill_goes_on_when_its_client_leaves(driver: Driver) {
     let daemon = hasty(driver);
-    daemon.begin_script("k", "trap 'echo term > heard' TERM; echo $$ > up; while :; do sleep 0.01; done");
+    daemon.begin_script(
+        "k",
+        "trap 'echo term > heard' TERM; echo $$ > up; while :; do sleep 0.01; done",
+    );
     let child = daemon.pid_in("up");
     let mut connection = daemon.connect();
     connection.send(Request::post("/v1/exec/k/kill").bearer().bytes());
@@ -228,12 +263,18 @@ fn a_kill_goes_on_when_its_client_leaves(driver: Driver) {
 
 /// A daemon whose grace is longer than any test waits: what ends, ended without it.
 fn patient(driver: Driver) -> Daemon {
-    Setup::new(driver).flag("--kill-grace", "1000").flag("--output-linger", "1000").ready()
+    Setup::new(driver)
+        .flag("--kill-grace", "1000")
+        .flag("--output-linger", "1000")
+        .ready()
 }
 
 /// A daemon whose grace is short, for children that will not obey.
 fn hasty(driver: Driver) -> Daemon {
-    Setup::new(driver).flag("--kill-grace", "0.3").flag("--output-linger", "1000").ready()
+    Setup::new(driver)
+        .flag("--kill-grace", "0.3")
+        .flag("--output-linger", "1000")
+        .ready()
 }
 
 /// Kills `k` and returns what was answered.

@@ -36,7 +36,10 @@ both![
 fn a_running_exec_says_only_that(driver: Driver) {
     let daemon = Daemon::ready(driver);
     daemon.begin("r", &json!({"command": ["sleep", "1000"]}));
-    assert_eq!(daemon.poll("r").is(200).text(), r#"{"exec_id":"r","phase":"running"}"#);
+    assert_eq!(
+        daemon.poll("r").is(200).text(),
+        r#"{"exec_id":"r","phase":"running"}"#
+    );
 }
 
 fn an_exited_exec_has_the_fields_of_the_contract_in_order(driver: Driver) {
@@ -45,7 +48,14 @@ fn an_exited_exec_has_the_fields_of_the_contract_in_order(driver: Driver) {
     daemon.exited("e");
     let text = daemon.poll("e").is(200).text();
     let names = [
-        "exec_id", "phase", "exit_code", "signal", "timed_out", "stdout", "stderr", "truncated",
+        "exec_id",
+        "phase",
+        "exit_code",
+        "signal",
+        "timed_out",
+        "stdout",
+        "stderr",
+        "truncated",
         "writers_may_be_alive",
     ];
     assert_eq!(keys(&text), names);
@@ -112,8 +122,13 @@ fn polling_changes_nothing(driver: Driver) {
     for _ in 0..5 {
         assert_eq!(daemon.poll("e").text(), first);
     }
-    let head = daemon.call(&Request::new("HEAD", "/v1/exec/e").bearer()).is(200);
-    assert_eq!(head.field("content-length"), Some(first.len().to_string().as_str()));
+    let head = daemon
+        .call(&Request::new("HEAD", "/v1/exec/e").bearer())
+        .is(200);
+    assert_eq!(
+        head.field("content-length"),
+        Some(first.len().to_string().as_str())
+    );
 }
 
 fn polling_what_is_unknown_is_a_404(driver: Driver) {
@@ -156,7 +171,9 @@ fn a_character_cut_by_the_cap_is_replaced(driver: Driver) {
 }
 
 fn output_past_the_cap_is_drained(driver: Driver) {
-    let daemon = Setup::new(driver).flag("--max-output-bytes", "1000").ready();
+    let daemon = Setup::new(driver)
+        .flag("--max-output-bytes", "1000")
+        .ready();
     let outcome = daemon.script("head -c 20000000 /dev/zero && echo done >&2");
     assert_eq!(outcome["stdout"], "\0".repeat(1000));
     assert_eq!(outcome["stderr"], "done\n");
@@ -166,8 +183,11 @@ fn output_past_the_cap_is_drained(driver: Driver) {
 
 fn output_of_a_megabyte_arrives_whole(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let outcome = daemon.script("i=0; while [ $i -lt 40000 ]; do echo line $i of the output; i=$((i+1)); done");
-    let expected: String = (0..40_000).map(|number| format!("line {number} of the output\n")).collect();
+    let outcome = daemon
+        .script("i=0; while [ $i -lt 40000 ]; do echo line $i of the output; i=$((i+1)); done");
+    let expected: String = (0..40_000)
+        .map(|number| format!("line {number} of the output\n"))
+        .collect();
     assert!(outcome["stdout"] == expected.as_str(), "the output differs");
     assert_eq!(outcome["truncated"], false);
 }
@@ -176,7 +196,10 @@ fn a_fast_exec_never_loses_its_output(driver: Driver) {
     let daemon = Daemon::ready(driver);
     for round in 0..100 {
         let word = format!("round-{round}");
-        assert_eq!(daemon.output(&json!({"command": ["echo", word]})), format!("{word}\n"));
+        assert_eq!(
+            daemon.output(&json!({"command": ["echo", word]})),
+            format!("{word}\n")
+        );
     }
 }
 
@@ -208,11 +231,14 @@ fn a_writer_that_outlives_the_linger_is_cut_off(driver: Driver) {
 
 fn an_exec_whose_output_is_still_held_is_running(driver: Driver) {
     let daemon = Setup::new(driver).flag("--output-linger", "1000").ready();
-    daemon.begin_script("e", "echo $$ > leader; sleep 1000 & echo $! > holder; echo said");
+    daemon.begin_script(
+        "e",
+        "echo $$ > leader; sleep 1000 & echo $! > holder; echo said",
+    );
     let (leader, holder) = (daemon.pid_in("leader"), daemon.pid_in("holder"));
     wait_until("the child is gone", || !is_alive(leader));
     assert_eq!(daemon.poll("e").json()["phase"], "running");
-    daemon.post("/v1/exec/e/ack").is_error(409, "still_running");
+    daemon.post("/v1/exec/e/ack").refuses(409, "still_running");
     signal(holder, rustix::process::Signal::KILL);
     let outcome = daemon.exited("e");
     assert_eq!(outcome["stdout"], "said\n");
@@ -237,7 +263,8 @@ fn a_timed_out_exec_is_terminated(driver: Driver) {
         assert_eq!(outcome["timed_out"], true, "{outcome}");
         assert_eq!(outcome["writers_may_be_alive"], false, "{outcome}");
     }
-    let whole_group = json!({"command": ["sleep 1000 & sleep 1000"], "shell": true, "timeout_sec": 0.1});
+    let whole_group =
+        json!({"command": ["sleep 1000 & sleep 1000"], "shell": true, "timeout_sec": 0.1});
     let outcome = daemon.exec(&whole_group);
     assert_eq!(outcome["signal"], 15, "{outcome}");
     assert_eq!(outcome["writers_may_be_alive"], false, "{outcome}");
@@ -246,7 +273,10 @@ fn a_timed_out_exec_is_terminated(driver: Driver) {
 fn a_timeout_that_is_handled_shows_how_the_child_ended(driver: Driver) {
     let daemon = Setup::new(driver).flag("--kill-grace", "1000").ready();
     let script = "trap 'echo bye; exit 7' TERM; echo $$ > ready; sleep 1000 & wait";
-    daemon.begin("e", &json!({"command": [script], "shell": true, "timeout_sec": 1.0}));
+    daemon.begin(
+        "e",
+        &json!({"command": [script], "shell": true, "timeout_sec": 1.0}),
+    );
     let outcome = daemon.exited("e");
     assert_eq!(outcome["exit_code"], 7, "{outcome}");
     assert_eq!(outcome["signal"], Value::Null, "{outcome}");
@@ -276,19 +306,27 @@ fn output_before_and_during_a_timeout_is_kept(driver: Driver) {
 }
 
 fn a_group_is_reaped_on_exit_when_asked(driver: Driver) {
-    let daemon = Setup::new(driver).flag("--kill-grace", "1000").flag("--output-linger", "1000").ready();
+    let daemon = Setup::new(driver)
+        .flag("--kill-grace", "1000")
+        .flag("--output-linger", "1000")
+        .ready();
     let script = "sleep 1000 & echo $! > member; echo started";
-    let outcome = daemon.exec(&json!({"command": [script], "shell": true, "reap_group_on_exit": true}));
+    let outcome =
+        daemon.exec(&json!({"command": [script], "shell": true, "reap_group_on_exit": true}));
     assert_eq!(outcome["stdout"], "started\n", "{outcome}");
     assert_eq!(outcome["exit_code"], 0, "{outcome}");
     assert_eq!(outcome["timed_out"], false, "{outcome}");
     assert_eq!(outcome["writers_may_be_alive"], false, "{outcome}");
     assert!(!is_alive(daemon.pid_in("member")));
     // One that ignores SIGTERM is killed after the grace.
-    let daemon = Setup::new(driver).flag("--kill-grace", "0.2").flag("--output-linger", "1000").ready();
+    let daemon = Setup::new(driver)
+        .flag("--kill-grace", "0.2")
+        .flag("--output-linger", "1000")
+        .ready();
     let script = "(trap '' TERM; echo ready > up; while :; do sleep 1000; done) & \
                   while [ ! -s up ]; do sleep 0.01; done; echo $! > member";
-    let outcome = daemon.exec(&json!({"command": [script], "shell": true, "reap_group_on_exit": true}));
+    let outcome =
+        daemon.exec(&json!({"command": [script], "shell": true, "reap_group_on_exit": true}));
     assert_eq!(outcome["writers_may_be_alive"], false, "{outcome}");
     assert!(!is_alive(daemon.pid_in("member")));
 }

@@ -32,7 +32,9 @@ both![
 
 fn a_start_is_answered_with_running(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let reply = daemon.ask(&json!({"exec_id": "e1", "command": ["true"]})).is(200);
+    let reply = daemon
+        .ask(&json!({"exec_id": "e1", "command": ["true"]}))
+        .is(200);
     assert_eq!(reply.text(), r#"{"exec_id":"e1","phase":"running"}"#);
     assert_eq!(reply.field("content-type"), Some("application/json"));
     daemon.exited("e1");
@@ -73,15 +75,48 @@ fn fields_of_the_wrong_type_are_refused(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let wrong = [
         ("exec_id", vec![json!(1), json!(null), json!(["x"])]),
-        ("command", vec![json!("true"), json!(null), json!([1]), json!([null]), json!([["true"]])]),
+        (
+            "command",
+            vec![
+                json!("true"),
+                json!(null),
+                json!([1]),
+                json!([null]),
+                json!([["true"]]),
+            ],
+        ),
         ("shell", vec![json!(null), json!(1), json!([])]),
         ("cwd", vec![json!(1), json!([])]),
-        ("env", vec![json!(null), json!([]), json!("A=1"), json!({"A": 1}), json!({"A": null})]),
-        ("user", vec![json!(-1), json!(1.5), json!(4_294_967_296_u64), json!([]), json!(true)]),
-        ("group", vec![json!(-1), json!(1.5), json!(4_294_967_296_u64), json!({})]),
+        (
+            "env",
+            vec![
+                json!(null),
+                json!([]),
+                json!("A=1"),
+                json!({"A": 1}),
+                json!({"A": null}),
+            ],
+        ),
+        (
+            "user",
+            vec![
+                json!(-1),
+                json!(1.5),
+                json!(4_294_967_296_u64),
+                json!([]),
+                json!(true),
+            ],
+        ),
+        (
+            "group",
+            vec![json!(-1), json!(1.5), json!(4_294_967_296_u64), json!({})],
+        ),
         ("timeout_sec", vec![json!("5"), json!([]), json!(true)]),
         ("stdin", vec![json!(null), json!(1), json!("true")]),
-        ("reap_group_on_exit", vec![json!(null), json!(1), json!("true")]),
+        (
+            "reap_group_on_exit",
+            vec![json!(null), json!(1), json!("true")],
+        ),
     ];
     for (field, values) in wrong {
         for value in values {
@@ -105,7 +140,9 @@ fn a_start_may_arrive_in_chunks(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let body = json!({"exec_id": "ch", "command": ["true"]}).to_string();
     let chunks = body.as_bytes().chunks(1).map(<[u8]>::to_vec);
-    let request = Request::post("/v1/exec/start").bearer().field("content-type", "application/json");
+    let request = Request::post("/v1/exec/start")
+        .bearer()
+        .field("content-type", "application/json");
     daemon.call(&request.chunks(chunks)).is(200);
     daemon.exited("ch");
 }
@@ -113,12 +150,18 @@ fn a_start_may_arrive_in_chunks(driver: Driver) {
 fn the_checks_run_in_order(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let rows = [
-        (json!({"exec_id": "", "command": [], "timeout_sec": 0}), "exec_id"),
-        (json!({"exec_id": "x", "command": [], "timeout_sec": 0}), "timeout_sec"),
+        (
+            json!({"exec_id": "", "command": [], "timeout_sec": 0}),
+            "exec_id",
+        ),
+        (
+            json!({"exec_id": "x", "command": [], "timeout_sec": 0}),
+            "timeout_sec",
+        ),
         (json!({"exec_id": "x", "command": []}), "command"),
     ];
     for (request, named) in rows {
-        let reply = daemon.ask(&request).is_error(400, "malformed_request");
+        let reply = daemon.ask(&request).refuses(400, "malformed_request");
         assert!(reply.text().contains(named), "{request}: {reply:?}");
     }
     // An empty script is a script.
@@ -130,7 +173,7 @@ fn a_timeout_must_be_positive_and_finite(driver: Driver) {
     let daemon = Daemon::ready(driver);
     for timeout in [json!(0), json!(0.0), json!(-0.0), json!(-1), json!(-1e-300)] {
         let request = json!({"exec_id": "x", "command": ["true"], "timeout_sec": timeout});
-        let reply = daemon.ask(&request).is_error(400, "malformed_request");
+        let reply = daemon.ask(&request).refuses(400, "malformed_request");
         assert!(reply.text().contains("timeout_sec"), "{reply:?}");
     }
     daemon.poll("x").is(404);
@@ -150,7 +193,8 @@ fn a_program_that_cannot_be_run_is_a_failed_spawn(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::write(daemon.path("plain"), "text").expect("the scratch directory is ours");
     fs::write(daemon.path("garbage"), b"\x01\x02\x03\x04").expect("the scratch directory is ours");
-    fs::write(daemon.path("lost"), "#!/no/such/interpreter\n").expect("the scratch directory is ours");
+    fs::write(daemon.path("lost"), "#!/no/such/interpreter\n")
+        .expect("the scratch directory is ours");
     for (name, mode) in [("plain", 0o644), ("garbage", 0o755), ("lost", 0o755)] {
         let permissions = fs::Permissions::from_mode(mode);
         fs::set_permissions(daemon.path(name), permissions).expect("the file is ours");
@@ -181,14 +225,16 @@ fn a_program_that_cannot_be_run_is_a_failed_spawn(driver: Driver) {
         whole["exec_id"] = json!("x");
         let reply = daemon.ask(&whole);
         assert_eq!(reply.status, 500, "{request}: {reply:?}");
-        reply.is_error(500, "spawn_failed");
-        daemon.poll("x").is_error(404, "unknown_exec");
+        reply.refuses(500, "spawn_failed");
+        daemon.poll("x").refuses(404, "unknown_exec");
     }
 }
 
 fn a_failed_spawn_registers_nothing(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    daemon.ask(&json!({"exec_id": "x", "command": ["/no/such"]})).is_error(500, "spawn_failed");
+    daemon
+        .ask(&json!({"exec_id": "x", "command": ["/no/such"]}))
+        .refuses(500, "spawn_failed");
     assert_eq!(daemon.health()["execs"], 0);
     daemon.begin("x", &json!({"command": ["echo", "second"]}));
     assert_eq!(daemon.exited("x")["stdout"], "second\n");
@@ -206,7 +252,7 @@ fn a_user_group_or_shell_that_is_unknown_is_refused_before_the_spawn(driver: Dri
     for (field, name, slug) in rows {
         let mut request = json!({"exec_id": "x", "command": ["true"]});
         request[field] = name.into();
-        daemon.ask(&request).is_error(400, slug);
+        daemon.ask(&request).refuses(400, slug);
     }
     daemon.poll("x").is(404);
 }
@@ -214,7 +260,19 @@ fn a_user_group_or_shell_that_is_unknown_is_refused_before_the_spawn(driver: Dri
 fn any_text_is_an_id(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let long = "a".repeat(7000);
-    for id in ["a/b", "a b", "ü", "..", ".", "?x=1", "%2F", "a\0b", "\"quoted\"", "+", &long] {
+    for id in [
+        "a/b",
+        "a b",
+        "ü",
+        "..",
+        ".",
+        "?x=1",
+        "%2F",
+        "a\0b",
+        "\"quoted\"",
+        "+",
+        &long,
+    ] {
         daemon.begin(id, &json!({"command": ["true"]}));
         assert_eq!(daemon.exited(id)["exec_id"], id);
     }
@@ -237,23 +295,36 @@ fn a_start_that_is_retried_runs_once(driver: Driver) {
     assert_eq!(daemon.poll("e").text(), before);
     daemon.post("/v1/exec/e/ack").is(200);
     assert_eq!(daemon.ask(&request).is(200).text(), answer);
-    assert_eq!(fs::read_to_string(daemon.path("log")).expect("it ran"), "ran\n");
+    assert_eq!(
+        fs::read_to_string(daemon.path("log")).expect("it ran"),
+        "ran\n"
+    );
 }
 
 fn a_malformed_retry_is_still_refused(driver: Driver) {
     let daemon = Daemon::ready(driver);
     daemon.begin("e", &json!({"command": ["true"]}));
-    daemon.ask(&json!({"exec_id": "e", "command": []})).is_error(400, "malformed_request");
-    daemon.ask(&json!({"exec_id": "e", "command": ["true"], "timeout_sec": 0})).is(400);
-    daemon.ask(&json!({"exec_id": "e", "command": ["true"], "env": null})).is(400);
+    daemon
+        .ask(&json!({"exec_id": "e", "command": []}))
+        .refuses(400, "malformed_request");
+    daemon
+        .ask(&json!({"exec_id": "e", "command": ["true"], "timeout_sec": 0}))
+        .is(400);
+    daemon
+        .ask(&json!({"exec_id": "e", "command": ["true"], "env": null}))
+        .is(400);
 }
 
 fn starts_of_one_id_at_once_spawn_once(driver: Driver) {
     let daemon = Daemon::ready(driver);
     for round in 0..5 {
         let id = format!("e{round}");
-        let request = json!({"exec_id": id, "shell": true, "command": [format!("echo ran >> {id}")]});
-        let bytes = Request::post("/v1/exec/start").bearer().json(&request).bytes();
+        let request =
+            json!({"exec_id": id, "shell": true, "command": [format!("echo ran >> {id}")]});
+        let bytes = Request::post("/v1/exec/start")
+            .bearer()
+            .json(&request)
+            .bytes();
         let mut connections: Vec<_> = (0..16).map(|_| daemon.connect()).collect();
         for connection in &mut connections {
             connection.send(&bytes);
@@ -262,7 +333,10 @@ fn starts_of_one_id_at_once_spawn_once(driver: Driver) {
             assert_eq!(connection.reply().is(200).json()["phase"], "running");
         }
         daemon.exited(&id);
-        assert_eq!(fs::read_to_string(daemon.path(&id)).expect("it ran"), "ran\n");
+        assert_eq!(
+            fs::read_to_string(daemon.path(&id)).expect("it ran"),
+            "ran\n"
+        );
     }
 }
 
@@ -272,7 +346,12 @@ fn a_client_that_leaves_does_not_stop_its_exec(driver: Driver) {
         let id = format!("e{round}");
         let request = json!({"exec_id": id, "command": ["echo", "done"]});
         let mut connection = daemon.connect();
-        connection.send(Request::post("/v1/exec/start").bearer().json(&request).bytes());
+        connection.send(
+            Request::post("/v1/exec/start")
+                .bearer()
+                .json(&request)
+                .bytes(),
+        );
         connection.finish();
         // Until the end of the answer, so that the request was read; then the client is gone.
         connection.rest();
@@ -282,7 +361,9 @@ fn a_client_that_leaves_does_not_stop_its_exec(driver: Driver) {
 
 fn a_failed_spawn_leaks_nothing(driver: Driver) {
     let daemon = Setup::new(driver).ready();
-    daemon.ask(&json!({"exec_id": "x", "command": ["/no/such"]})).is(500);
+    daemon
+        .ask(&json!({"exec_id": "x", "command": ["/no/such"]}))
+        .is(500);
     let before = daemon.at_rest();
     let mut connection = daemon.connect();
     for request in [
@@ -299,7 +380,9 @@ fn a_failed_spawn_leaks_nothing(driver: Driver) {
     drop(connection);
     daemon.holds_at_most(before);
     let pid = daemon.pid();
-    crate::process::wait_until("no zombie is left", || crate::process::children(pid).is_empty());
+    crate::process::wait_until("no zombie is left", || {
+        crate::process::children(pid).is_empty()
+    });
 }
 
 #[track_caller]
@@ -307,6 +390,6 @@ fn refused(daemon: &Daemon, body: &[u8]) {
     let reply = daemon.call(&Request::post("/v1/exec/start").bearer().json_text(body));
     let shown: String = String::from_utf8_lossy(body).chars().take(120).collect();
     assert_eq!(reply.status, 400, "{shown}: {reply:?}");
-    let error: Value = reply.is_error(400, "malformed_request").json();
+    let error: Value = reply.refuses(400, "malformed_request").json();
     assert!(error["detail"].is_string(), "{shown}: {error}");
 }

@@ -58,7 +58,10 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn exec(&self, request: &Value) -> Value {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let id = format!("run-{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let id = format!(
+            "run-{}",
+            NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        );
         self.begin(&id, request);
         self.exited(&id)
     }
@@ -85,7 +88,11 @@ impl Daemon {
         wait_until(&format!("{name} holds a pid"), || {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             // The line is whole once its end is there.
-            pid = if text.ends_with('\n') { text.trim().parse().unwrap_or(0) } else { 0 };
+            pid = if text.ends_with('\n') {
+                text.trim().parse().unwrap_or(0)
+            } else {
+                0
+            };
             pid > 0
         });
         pid

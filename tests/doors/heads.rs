@@ -91,7 +91,10 @@ fn an_http2_preface_is_closed(driver: Driver) {
     connection.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00");
     match connection.reply_to("GET") {
         Ok(reply) => assert_eq!(reply.status, 400, "{reply:?}"),
-        Err(broken) => assert!(matches!(broken, Broken::Closed | Broken::Reset), "{broken:?}"),
+        Err(broken) => assert!(
+            matches!(broken, Broken::Closed | Broken::Reset),
+            "{broken:?}"
+        ),
     }
     connection.rest();
     daemon.health();
@@ -99,7 +102,13 @@ fn an_http2_preface_is_closed(driver: Driver) {
 
 fn a_tls_handshake_is_refused_and_noted(driver: Driver) {
     let daemon = Setup::new(driver).flag("--log", "debug").start();
-    let noted = || daemon.stderr().iter().filter(|line| line.contains("DEBUG")).count();
+    let noted = || {
+        daemon
+            .stderr()
+            .iter()
+            .filter(|line| line.contains("DEBUG"))
+            .count()
+    };
     let before = noted();
     let mut connection = daemon.connect();
     let mut hello = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03".to_vec();
@@ -197,7 +206,11 @@ fn a_refusal_of_the_parser_reaches_a_client_that_sends_on(driver: Driver) {
 
 fn a_head_that_stops_arriving_is_let_go(driver: Driver) {
     let daemon = Setup::new(driver).flag("--head-timeout", "0.3").start();
-    for part in ["G", "GET /v1/health HTTP/1.1\r\nhost:", "GET /v1/health HTTP/1.1\r\nhost: x\r\n"] {
+    for part in [
+        "G",
+        "GET /v1/health HTTP/1.1\r\nhost:",
+        "GET /v1/health HTTP/1.1\r\nhost: x\r\n",
+    ] {
         let mut connection = daemon.connect();
         connection.send(part);
         is_let_go(connection);
@@ -210,7 +223,10 @@ fn a_head_that_stops_arriving_is_let_go(driver: Driver) {
 }
 
 fn a_connection_that_says_nothing_is_let_go(driver: Driver) {
-    let daemon = Setup::new(driver).flag("--head-timeout", "0.3").flag("--idle-timeout", "0.3").start();
+    let daemon = Setup::new(driver)
+        .flag("--head-timeout", "0.3")
+        .flag("--idle-timeout", "0.3")
+        .start();
     let before = daemon.descriptors();
     is_let_go(daemon.connect());
     daemon.holds_at_most(before);
@@ -246,10 +262,22 @@ fn is_refused(connection: &mut Connection, status: u16, what: &str) {
     };
     assert_eq!(reply.status, status, "{what}: {reply:?}");
     assert!(reply.body.is_empty(), "{what}: {reply:?}");
-    assert_eq!(reply.field("connection"), Some("close"), "{what}: {reply:?}");
-    assert_eq!(reply.field("content-length"), Some("0"), "{what}: {reply:?}");
+    assert_eq!(
+        reply.field("connection"),
+        Some("close"),
+        "{what}: {reply:?}"
+    );
+    assert_eq!(
+        reply.field("content-length"),
+        Some("0"),
+        "{what}: {reply:?}"
+    );
     let (rest, _) = connection.rest();
-    assert!(rest.is_empty(), "{what}: {}", String::from_utf8_lossy(&rest));
+    assert!(
+        rest.is_empty(),
+        "{what}: {}",
+        String::from_utf8_lossy(&rest)
+    );
 }
 
 /// Checks that the daemon ends the connection, with or without saying why.
@@ -266,7 +294,9 @@ fn is_let_go(mut connection: Connection) {
 }
 
 fn with_fields(count: usize) -> String {
-    let fields: String = (0..count).map(|number| format!("x-h{number}: 1\r\n")).collect();
+    let fields: String = (0..count)
+        .map(|number| format!("x-h{number}: 1\r\n"))
+        .collect();
     format!("GET /v1/health HTTP/1.1\r\n{fields}\r\n")
 }
 
@@ -278,5 +308,8 @@ fn target_of(length: usize) -> String {
 /// A head of exactly this many bytes.
 fn of_size(size: usize) -> String {
     let empty = "GET /v1/health HTTP/1.1\r\nx-big: \r\n\r\n";
-    format!("GET /v1/health HTTP/1.1\r\nx-big: {}\r\n\r\n", "a".repeat(size - empty.len()))
+    format!(
+        "GET /v1/health HTTP/1.1\r\nx-big: {}\r\n\r\n",
+        "a".repeat(size - empty.len())
+    )
 }

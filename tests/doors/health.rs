@@ -22,12 +22,24 @@ fn health_has_the_fields_of_the_contract_in_order(driver: Driver) {
     let daemon = Daemon::start(driver);
     let reply = daemon.call(&Request::get("/v1/health")).is(200);
     let names = [
-        "version", "bootstrapped", "disk", "identity_degraded", "identity_repaired", "busy", "execs",
-        "hooks", "hooks_dropped", "identity_steps", "image_env_keys",
+        "version",
+        "bootstrapped",
+        "disk",
+        "identity_degraded",
+        "identity_repaired",
+        "busy",
+        "execs",
+        "hooks",
+        "hooks_dropped",
+        "identity_steps",
+        "image_env_keys",
     ];
     assert_eq!(keys(&reply.text()), names);
     let health = reply.json();
-    assert_eq!(keys(&raw_field(&reply.text(), "disk")), ["available_bytes", "reserve_bytes", "under_pressure"]);
+    assert_eq!(
+        keys(&raw_field(&reply.text(), "disk")),
+        ["available_bytes", "reserve_bytes", "under_pressure"]
+    );
     assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(health["identity_degraded"], false);
     assert_eq!(health["identity_repaired"], false);
@@ -54,14 +66,19 @@ fn health_measures_the_disk_at_the_working_directory(driver: Driver) {
     let ours = ours.f_bavail * ours.f_frsize;
     let theirs = disk["available_bytes"].as_u64().expect("a number");
     // Others write to the same disk meanwhile.
-    assert!(theirs > ours / 2 && theirs / 2 < ours, "{disk}, not near {ours}");
+    assert!(
+        theirs > ours / 2 && theirs / 2 < ours,
+        "{disk}, not near {ours}"
+    );
     assert_eq!(disk["reserve_bytes"], 268_435_456);
     assert_eq!(disk["under_pressure"], ours < 268_435_456);
 }
 
 fn health_tells_pressure_when_less_than_the_reserve_is_free(driver: Driver) {
     let reserve = u64::MAX / 2;
-    let daemon = Setup::new(driver).flag("--disk-reserve-bytes", reserve.to_string()).start();
+    let daemon = Setup::new(driver)
+        .flag("--disk-reserve-bytes", reserve.to_string())
+        .start();
     let disk = daemon.health()["disk"].clone();
     assert_eq!(disk["reserve_bytes"], reserve);
     assert_eq!(disk["under_pressure"], true);
@@ -82,7 +99,9 @@ fn health_counts_execs_and_says_whether_one_is_busy(driver: Driver) {
     check(&daemon, false, 2);
     daemon.post("/v1/exec/a/ack").is(200);
     check(&daemon, false, 2);
-    daemon.ask(&json!({"exec_id": "failed", "command": ["/no/such"]})).is(500);
+    daemon
+        .ask(&json!({"exec_id": "failed", "command": ["/no/such"]}))
+        .is(500);
     check(&daemon, false, 2);
 }
 
@@ -100,12 +119,20 @@ fn a_lingering_exec_is_busy_and_an_acked_one_is_not(driver: Driver) {
 
 fn health_answers_while_everything_else_is_stuck(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    daemon.begin_script("flood", "trap '' TERM; echo $$ > flood; while :; do echo xxxxxxxxxxxxxxx; done");
+    daemon.begin_script(
+        "flood",
+        "trap '' TERM; echo $$ > flood; while :; do echo xxxxxxxxxxxxxxx; done",
+    );
     daemon.pid_in("flood");
     let mut killing = daemon.connect();
     killing.send(Request::post("/v1/exec/flood/kill").bearer().bytes());
     let mut uploading = daemon.connect();
-    uploading.send(Request::put(crate::request::file_at(daemon.path("f"))).bearer().body([0; 100]).head());
+    uploading.send(
+        Request::put(crate::request::file_at(daemon.path("f")))
+            .bearer()
+            .body([0; 100])
+            .head(),
+    );
     let mut downloading = daemon.connect();
     downloading.send(Request::get("/v1/fs/file?path=/dev/zero").bearer().bytes());
     for _ in 0..50 {
@@ -122,7 +149,9 @@ fn check(daemon: &Daemon, busy: bool, execs: u64) {
 
 /// The text of an object-valued field.
 fn raw_field(json: &str, name: &str) -> String {
-    let (_, rest) = json.split_once(&format!("\"{name}\":")).expect("the field is there");
+    let (_, rest) = json
+        .split_once(&format!("\"{name}\":"))
+        .expect("the field is there");
     let end = rest.find('}').expect("an object ends");
     rest[..=end].to_owned()
 }

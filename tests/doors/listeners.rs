@@ -56,7 +56,10 @@ fn several_listeners_serve_the_same_daemon(driver: Driver) {
     assert_eq!(daemon.addresses().len(), 3);
     assert_ne!(daemon.addresses()[0], daemon.addresses()[1]);
     for listener in 0..3 {
-        let reply = daemon.connect_to(listener).call(&Request::get("/v1/health")).is(200);
+        let reply = daemon
+            .connect_to(listener)
+            .call(&Request::get("/v1/health"))
+            .is(200);
         assert_eq!(reply.json()["bootstrapped"], true);
     }
     let both = format!("127.0.0.1:0,unix://{}", daemon.path("second").display());
@@ -72,14 +75,26 @@ fn several_listeners_serve_the_same_daemon(driver: Driver) {
 
 fn a_unix_socket_serves_everything(driver: Driver) {
     let daemon = on_a_socket(driver, &[]);
-    daemon.bootstrap(crate::request::TOKEN, &serde_json::json!({})).is(200);
+    daemon
+        .bootstrap(crate::request::TOKEN, &serde_json::json!({}))
+        .is(200);
     let mut connection = daemon.connect();
     for length in [0, 1000, 3_000_000] {
         let target = file_at(daemon.path("f"));
-        let sender = connection.send_aside(Request::put(&*target).bearer().body(noise(length)).bytes());
+        let sender =
+            connection.send_aside(Request::put(&*target).bearer().body(noise(length)).bytes());
         connection.reply().is(204);
-        sender.join().expect("no panic").expect("everything is taken");
-        assert!(connection.call(&Request::get(&*target).bearer()).is(200).body == noise(length));
+        sender
+            .join()
+            .expect("no panic")
+            .expect("everything is taken");
+        assert!(
+            connection
+                .call(&Request::get(&*target).bearer())
+                .is(200)
+                .body
+                == noise(length)
+        );
     }
     assert_eq!(daemon.script("echo hello")["stdout"], "hello\n");
     connection.finish();
@@ -102,7 +117,12 @@ fn a_stale_socket_is_replaced(driver: Driver) {
     let path = setup.path("socket");
     // A listener that is gone leaves its name behind.
     drop(UnixListener::bind(&path).expect("the scratch directory is ours"));
-    assert!(fs::symlink_metadata(&path).expect("it is left").file_type().is_socket());
+    assert!(
+        fs::symlink_metadata(&path)
+            .expect("it is left")
+            .file_type()
+            .is_socket()
+    );
     let daemon = setup.listen(format!("unix://{}", path.display())).start();
     daemon.health();
 }
@@ -110,9 +130,14 @@ fn a_stale_socket_is_replaced(driver: Driver) {
 fn a_socket_that_another_daemon_answers_is_left_alone(driver: Driver) {
     let first = on_a_socket(driver, &[]);
     let path = first.path("socket");
-    let refusal = Setup::new(driver).listen(format!("unix://{}", path.display())).refused();
+    let refusal = Setup::new(driver)
+        .listen(format!("unix://{}", path.display()))
+        .refused();
     assert_ne!(refusal.code, Some(0), "{refusal:?}");
-    assert!(refusal.stderr.contains(&path.display().to_string()), "{refusal:?}");
+    assert!(
+        refusal.stderr.contains(&path.display().to_string()),
+        "{refusal:?}"
+    );
     first.health();
 }
 
@@ -123,7 +148,10 @@ fn a_file_that_is_no_socket_is_left_alone(driver: Driver) {
     let refusal = Setup::new(driver).listen(listen).refused();
     assert_ne!(refusal.code, Some(0), "{refusal:?}");
     assert!(refusal.stderr.contains("precious"), "{refusal:?}");
-    assert_eq!(fs::read_to_string(keeper.path("precious")).expect("it is there"), "precious");
+    assert_eq!(
+        fs::read_to_string(keeper.path("precious")).expect("it is there"),
+        "precious"
+    );
 }
 
 fn a_port_that_is_taken_is_refused(driver: Driver) {
@@ -138,14 +166,28 @@ fn a_port_that_is_taken_is_refused(driver: Driver) {
 
 fn an_address_that_is_none_is_refused(driver: Driver) {
     for address in [
-        "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", "http://127.0.0.1:0", "unix://",
-        "vsock://x:y", "vsock://3", "fd://x", "fd://-1", "",
+        "nonsense",
+        "127.0.0.1",
+        "127.0.0.1:99999",
+        "127.0.0.1:x",
+        "http://127.0.0.1:0",
+        "unix://",
+        "vsock://x:y",
+        "vsock://3",
+        "fd://x",
+        "fd://-1",
+        "",
     ] {
         let refusal = Setup::new(driver).listen(address).refused();
         assert_eq!(refusal.code, Some(2), "{address:?}: {refusal:?}");
-        assert!(refusal.stderr.contains("listen"), "{address:?}: {refusal:?}");
+        assert!(
+            refusal.stderr.contains("listen"),
+            "{address:?}: {refusal:?}"
+        );
     }
-    let refusal = Setup::new(driver).env("RINGD_LISTEN", "nonsense").run_to_its_end();
+    let refusal = Setup::new(driver)
+        .env("RINGD_LISTEN", "nonsense")
+        .run_to_its_end();
     assert_eq!(refusal.code, Some(2), "{refusal:?}");
     assert!(refusal.stderr.contains("RINGD_LISTEN"), "{refusal:?}");
 }
@@ -158,13 +200,19 @@ fn a_listening_descriptor_may_be_inherited(driver: Driver) {
         let address = socket.local_addr().expect("it is bound");
         let daemon = inheriting(driver, socket.into());
         assert_eq!(daemon.addresses(), [Address::Other("fd://3".into())]);
-        Address::Tcp(address).connect().expect("the daemon accepts connections").is_usable();
+        Address::Tcp(address)
+            .connect()
+            .expect("the daemon accepts connections")
+            .is_usable();
     }
     let setup = Setup::new(driver);
     let path = setup.path("socket");
     let socket = UnixListener::bind(&path).expect("the scratch directory is ours");
     let daemon = passing(setup, socket.into()).listen("fd://3").start();
-    Address::Unix(path).connect().expect("the daemon accepts connections").is_usable();
+    Address::Unix(path)
+        .connect()
+        .expect("the daemon accepts connections")
+        .is_usable();
     drop(daemon);
 }
 
@@ -196,11 +244,17 @@ fn a_vsock_address_is_listened_on_or_refused_by_name(driver: Driver) {
     // The two tests of this name share the port.
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
-    let daemon = Setup::new(driver).listen("127.0.0.1:0").listen(name).start();
+    let daemon = Setup::new(driver)
+        .listen("127.0.0.1:0")
+        .listen(name)
+        .start();
     let Address::Other(listening) = &daemon.addresses()[1] else {
         panic!("{:?}", daemon.addresses());
     };
-    assert!(listening.starts_with("vsock://") && listening.ends_with(":34567"), "{listening}");
+    assert!(
+        listening.starts_with("vsock://") && listening.ends_with(":34567"),
+        "{listening}"
+    );
     daemon.health();
 }
 
@@ -209,11 +263,22 @@ fn the_port_of_the_reference_binds_every_address(driver: Driver) {
     let Address::Tcp(address) = &daemon.addresses()[0] else {
         panic!("{:?}", daemon.addresses());
     };
-    assert!(address.ip().is_unspecified() && address.is_ipv4(), "{address}");
-    let local = format!("127.0.0.1:{}", address.port()).parse().expect("an address");
-    Address::Tcp(local).connect().expect("the daemon accepts connections").is_usable();
+    assert!(
+        address.ip().is_unspecified() && address.is_ipv4(),
+        "{address}"
+    );
+    let local = format!("127.0.0.1:{}", address.port())
+        .parse()
+        .expect("an address");
+    Address::Tcp(local)
+        .connect()
+        .expect("the daemon accepts connections")
+        .is_usable();
     // A listener that is named wins over it.
-    let daemon = Setup::new(driver).env("AGENTD_PORT", "0").listen("127.0.0.1:0").start();
+    let daemon = Setup::new(driver)
+        .env("AGENTD_PORT", "0")
+        .listen("127.0.0.1:0")
+        .start();
     let Address::Tcp(address) = &daemon.addresses()[0] else {
         panic!("{:?}", daemon.addresses());
     };
@@ -236,9 +301,15 @@ fn running_out_of_descriptors_does_not_end_the_listener(driver: Driver) {
     first.is_usable();
     let start = serde_json::json!({"exec_id": "e", "command": ["true"]});
     let refused = first.call(&Request::post("/v1/exec/start").bearer().json(&start));
-    assert!(refused.status == 500 || refused.status == 200, "{refused:?}");
+    assert!(
+        refused.status == 500 || refused.status == 200,
+        "{refused:?}"
+    );
     let read = first.call(&Request::get(file_at(daemon.path("f"))).bearer());
-    assert!(read.status == 500 || read.status == 503 || read.status == 200, "{read:?}");
+    assert!(
+        read.status == 500 || read.status == 503 || read.status == 200,
+        "{read:?}"
+    );
     // Whoever is served leaves, and makes room for the next.
     drop(crowd.remove(0));
     for mut connection in crowd {
@@ -247,7 +318,10 @@ fn running_out_of_descriptors_does_not_end_the_listener(driver: Driver) {
     drop(first);
     daemon.limit_descriptors(1024);
     wait_until("the daemon is as before", || daemon.descriptors() <= before);
-    assert_eq!(daemon.get(file_at(daemon.path("f"))).is(200).text(), "content");
+    assert_eq!(
+        daemon.get(file_at(daemon.path("f"))).is(200).text(),
+        "content"
+    );
     assert_eq!(daemon.script("echo again")["stdout"], "again\n");
 }
 
@@ -266,13 +340,18 @@ fn a_bound_on_connections_lets_the_served_ones_live(driver: Driver) {
     drop(served.pop());
     match fifth.reply_to("GET") {
         Ok(reply) => assert!(reply.status == 200 || reply.status == 503, "{reply:?}"),
-        Err(broken) => assert!(matches!(broken, Broken::Closed | Broken::Reset), "{broken:?}"),
+        Err(broken) => assert!(
+            matches!(broken, Broken::Closed | Broken::Reset),
+            "{broken:?}"
+        ),
     }
     drop(fifth);
     wait_until("there is room for another", || {
         let mut another = daemon.connect();
         let _ = another.try_send(Request::get("/v1/health").bytes());
-        another.reply_to("GET").is_ok_and(|reply| reply.status == 200)
+        another
+            .reply_to("GET")
+            .is_ok_and(|reply| reply.status == 200)
     });
 }
 
@@ -291,5 +370,7 @@ fn inheriting(driver: Driver, socket: std::os::fd::OwnedFd) -> Daemon {
 
 /// Gives the daemon `fd` as its descriptor 3.
 fn passing(setup: Setup, fd: std::os::fd::OwnedFd) -> Setup {
-    setup.stdin(fd).under(&["/bin/sh", "-c", "exec 3<&0 </dev/null; exec \"$@\"", "sh"])
+    setup
+        .stdin(fd)
+        .under(&["/bin/sh", "-c", "exec 3<&0 </dev/null; exec \"$@\"", "sh"])
 }

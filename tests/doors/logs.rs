@@ -20,7 +20,8 @@ fn every_line_is_a_json_object(driver: Driver) {
     let lines = daemon.stderr();
     assert!(!lines.is_empty());
     for line in lines {
-        let parsed: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let parsed: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         for name in ["timestamp", "level", "fields"] {
             assert!(!parsed[name].is_null(), "no {name}: {line}");
         }
@@ -43,18 +44,32 @@ fn no_secret_is_ever_logged(driver: Driver) {
     daemon.bootstrap("s3cret-token", &env).is(200);
     daemon.bootstrap("s3cret-other", &env).is(409);
     let with = |request: Request| request.field("authorization", "Bearer s3cret-token");
-    daemon.call(&Request::get("/v1/exec/e").field("authorization", "Bearer s3cret-wrong")).is(401);
+    daemon
+        .call(&Request::get("/v1/exec/e").field("authorization", "Bearer s3cret-wrong"))
+        .is(401);
     let start = json!({
         "exec_id": "e", "command": ["echo", "s3cret-argument"], "env": {"A": "s3cret-value"},
     });
-    daemon.call(&with(Request::post("/v1/exec/start")).json(&start)).is(200);
-    daemon.call(&with(Request::post("/v1/exec/start")).json_text("{\"s3cret-body\"")).is(400);
+    daemon
+        .call(&with(Request::post("/v1/exec/start")).json(&start))
+        .is(200);
+    daemon
+        .call(&with(Request::post("/v1/exec/start")).json_text("{\"s3cret-body\""))
+        .is(400);
     let failing = json!({"exec_id": "x", "command": ["/no/such"], "env": {"A": "s3cret-value"}});
-    daemon.call(&with(Request::post("/v1/exec/start")).json(&failing)).is(500);
-    daemon.call(&with(Request::put(file_at(daemon.path("f")))).body("s3cret-content")).is(204);
-    daemon.call(&with(Request::get(file_at(daemon.path("f"))))).is(200);
+    daemon
+        .call(&with(Request::post("/v1/exec/start")).json(&failing))
+        .is(500);
+    daemon
+        .call(&with(Request::put(file_at(daemon.path("f")))).body("s3cret-content"))
+        .is(204);
+    daemon
+        .call(&with(Request::get(file_at(daemon.path("f")))))
+        .is(200);
     let mut broken = daemon.connect();
-    broken.send("GET /v1/health HTTP/1.1\r\nauthorization: Bearer s3cret-token\r\nbad header: x\r\n\r\n");
+    broken.send(
+        "GET /v1/health HTTP/1.1\r\nauthorization: Bearer s3cret-token\r\nbad header: x\r\n\r\n",
+    );
     broken.reply().is(400);
     daemon.health();
     let logged = daemon.stderr().join("\n");

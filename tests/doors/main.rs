@@ -36,6 +36,8 @@ mod logs;
 mod routing;
 mod shutdown;
 mod smuggling;
+mod tar_changing;
+mod tar_formats;
 mod tar_read;
 mod tar_refused;
 mod tar_sparse;

@@ -11,12 +11,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until `holds`, by asking again and again.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    assert!(comes_true(holds), "this never came true: {what}");
+}
+
+/// The same for those who have more to say when it does not come true.
+pub(crate) fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "this never came true: {what}");
+        if Instant::now() > deadline {
+            return false;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 /// The fields of `/proc/PID/stat` after the name, from the state on; `None` when there is no such process.
@@ -35,9 +43,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 /// The processes whose parent is `pid`, zombies included.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     everybody()
-        .filter(|candidate| {
-            stat(*candidate).is_some_and(|fields| fields[1] == pid.to_string())
-        })
+        .filter(|candidate| stat(*candidate).is_some_and(|fields| fields[1] == pid.to_string()))
         .collect()
 }
 

@@ -37,7 +37,9 @@ impl Reply {
         };
         let mut fields = Vec::new();
         for line in lines.filter(|line| !line.is_empty()) {
-            let (name, value) = line.split_once(':').ok_or(format!("not a field: {line:?}"))?;
+            let (name, value) = line
+                .split_once(':')
+                .ok_or(format!("not a field: {line:?}"))?;
             fields.push((name.to_owned(), value.trim().to_owned()));
         }
         Ok(Self {
@@ -64,7 +66,11 @@ impl Reply {
     /// The body as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
-        assert_eq!(self.field("content-type"), Some("application/json"), "{self:?}");
+        assert_eq!(
+            self.field("content-type"),
+            Some("application/json"),
+            "{self:?}"
+        );
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -77,7 +83,7 @@ impl Reply {
 
     /// Checks status, emptiness and that no content type is claimed.
     #[track_caller]
-    pub(crate) fn is_empty(self, status: u16) -> Self {
+    pub(crate) fn bare(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         assert!(self.body.is_empty(), "{self:?}");
         assert_eq!(self.field("content-type"), None, "{self:?}");
@@ -86,18 +92,23 @@ impl Reply {
 
     /// Checks that this is an error of the JSON form, key order included.
     #[track_caller]
-    pub(crate) fn is_error(self, status: u16, slug: &str) -> Self {
+    pub(crate) fn refuses(self, status: u16, slug: &str) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         let error = self.json();
         assert_eq!(error["error"], slug, "{self:?}");
-        assert!(error["detail"].as_str().is_some_and(|text| !text.is_empty()), "{self:?}");
+        assert!(
+            error["detail"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty()),
+            "{self:?}"
+        );
         assert_eq!(keys(&self.text()), ["error", "detail"], "{self:?}");
         self
     }
 
     /// Checks that this is an error of the text form.
     #[track_caller]
-    pub(crate) fn is_text(self, status: u16) -> Self {
+    pub(crate) fn explains(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         let media = self.field("content-type");
         assert_eq!(media, Some("text/plain; charset=utf-8"), "{self:?}");
@@ -111,22 +122,33 @@ impl Reply {
         if version != Some(env!("CARGO_PKG_VERSION")) {
             return Err(format!("the version header is {version:?}"));
         }
-        if let Some((name, _)) = self.fields.iter().find(|(name, _)| *name != name.to_ascii_lowercase()) {
+        if let Some((name, _)) = self
+            .fields
+            .iter()
+            .find(|(name, _)| *name != name.to_ascii_lowercase())
+        {
             return Err(format!("{name} is not in lower case"));
         }
         if self.field("date").is_none() {
             return Err("no date".into());
         }
         let length = match self.field("content-length") {
-            Some(text) => Some(text.parse().map_err(|_| format!("content-length {text:?}"))?),
+            Some(text) => Some(
+                text.parse()
+                    .map_err(|_| format!("content-length {text:?}"))?,
+            ),
             None => None,
         };
         let chunked = self.field("transfer-encoding");
         match (length, chunked) {
             (Some(_), Some(_)) => Err("content-length and transfer-encoding".into()),
             (Some(_), None) if self.status == 204 => Err("a content-length on 204".into()),
-            (_, Some(coding)) if coding != "chunked" => Err(format!("transfer-encoding {coding:?}")),
-            _ if method == "HEAD" || self.status == 204 || self.status == 304 => Ok(Length::Known(0)),
+            (_, Some(coding)) if coding != "chunked" => {
+                Err(format!("transfer-encoding {coding:?}"))
+            }
+            _ if method == "HEAD" || self.status == 204 || self.status == 304 => {
+                Ok(Length::Known(0))
+            }
             (Some(length), None) => Ok(Length::Known(length)),
             (None, Some(_)) => Ok(Length::Chunked),
             (None, None) => Ok(Length::ToTheEnd),

@@ -44,10 +44,23 @@ pub(crate) fn tree(root: &Path) -> Tree {
     seen
 }
 
+/// Checks that exactly these names stand below `root`, and what they are.
+#[track_caller]
+pub(crate) fn tree_is(root: &Path, expected: &[(&str, &str)]) {
+    assert_eq!(tree(root), picture(expected));
+}
+
+/// The same picture, written by hand.
+pub(crate) fn picture(rows: &[(&str, &str)]) -> Tree {
+    let owned = |(name, about): &(&str, &str)| ((*name).to_owned(), (*about).to_owned());
+    rows.iter().map(owned).collect()
+}
+
 /// The permission bits of `path` itself, special bits included.
 #[track_caller]
 pub(crate) fn mode(path: &Path) -> u32 {
-    let metadata = fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let metadata =
+        fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     metadata.permissions().mode() & 0o7777
 }
 

@@ -142,8 +142,12 @@ fn odd_but_plain_chunks_are_read(driver: Driver) {
         assert_eq!(content, "abc", "{body:?}");
         connection.is_usable();
     }
-    let request = Request::put(file_at(daemon.path("hex"))).bearer().chunks([vec![b'x'; 0xab]]);
-    let upper = String::from_utf8(request.bytes()).expect("it is ASCII").replace("\r\nab\r\n", "\r\nAB\r\n");
+    let request = Request::put(file_at(daemon.path("hex")))
+        .bearer()
+        .chunks([vec![b'x'; 0xab]]);
+    let upper = String::from_utf8(request.bytes())
+        .expect("it is ASCII")
+        .replace("\r\nab\r\n", "\r\nAB\r\n");
     let mut connection = daemon.connect();
     connection.send(upper);
     connection.reply().is(204);
@@ -151,8 +155,13 @@ fn odd_but_plain_chunks_are_read(driver: Driver) {
 
 fn what_follows_a_refusal_is_never_run(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let hidden = Request::put(file_at(daemon.path("smuggled"))).bearer().body("x");
-    let mut bytes = format!("{}content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", start_line());
+    let hidden = Request::put(file_at(daemon.path("smuggled")))
+        .bearer()
+        .body("x");
+    let mut bytes = format!(
+        "{}content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        start_line()
+    );
     bytes.push_str(&String::from_utf8_lossy(&hidden.bytes()));
     let mut connection = daemon.connect();
     connection.send(bytes);
@@ -182,7 +191,10 @@ fn broken_chunks() -> Vec<String> {
     // Nothing in a chunk head or a trailer may go on for ever.
     bodies.push(format!("3;{}\r\nabc\r\n0\r\n\r\n", "x".repeat(100_000)));
     bodies.push(format!("{}3\r\nabc\r\n0\r\n\r\n", "0".repeat(100_000)));
-    bodies.push(format!("3\r\nabc\r\n0\r\nx: {}\r\n\r\n", "y".repeat(100_000)));
+    bodies.push(format!(
+        "3\r\nabc\r\n0\r\nx: {}\r\n\r\n",
+        "y".repeat(100_000)
+    ));
     bodies
 }
 
@@ -207,7 +219,15 @@ fn is_refused_with(connection: &mut Connection, what: &str, statuses: &[u16]) {
         Err(broken) => panic!("{what:?}: {broken:?}"),
     };
     assert!(statuses.contains(&reply.status), "{what:?}: {reply:?}");
-    assert_eq!(reply.field("connection"), Some("close"), "{what:?}: {reply:?}");
+    assert_eq!(
+        reply.field("connection"),
+        Some("close"),
+        "{what:?}: {reply:?}"
+    );
     let (rest, _) = connection.rest();
-    assert!(rest.is_empty(), "{what:?}: {}", String::from_utf8_lossy(&rest));
+    assert!(
+        rest.is_empty(),
+        "{what:?}: {}",
+        String::from_utf8_lossy(&rest)
+    );
 }

@@ -1,11 +1,11 @@
-//! Downloading a tree: names, order, length, and what happens when it changes meanwhile (section 5.4, D15).
+//! Downloading a tree: names, order, length, limits (contract section 5.4, D15).
 
 use std::fs::{self, FileTimes, Permissions};
-use std::io::Read;
+
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::archive::{archive, file};
+use crate::archive::{archive, entries, entry, file};
 use crate::client::Broken;
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
@@ -33,22 +33,8 @@ both![
     too_many_members_or_bytes_are_refused,
     the_root_may_be_a_link_or_relative,
     a_link_is_packed_and_not_followed,
-    a_file_that_grows_is_cut_at_its_planned_size,
-    a_file_that_vanishes_ends_the_connection_and_is_logged,
-    a_file_that_shrinks_ends_the_connection_and_is_logged,
-    a_reader_that_leaves_costs_nothing,
     http_1_0_gets_the_tree_too,
 ];
-
-/// What stands in one header: name, type, mode, link target, content.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    name: String,
-    kind: u8,
-    mode: u32,
-    link: Option<String>,
-    data: Vec<u8>,
-}
 
 fn a_tree_is_packed_with_what_it_is(driver: Driver) {
     let daemon = Daemon::ready(driver);
@@ -73,11 +59,19 @@ fn a_tree_is_packed_with_what_it_is(driver: Driver) {
     ];
     assert_eq!(entries(&reply.body), expected);
     let mut packed = tar::Archive::new(&*reply.body);
-    let file = packed.entries().expect("an archive").nth(1).expect("f").expect("a header");
+    let file = packed
+        .entries()
+        .expect("an archive")
+        .nth(1)
+        .expect("f")
+        .expect("a header");
     let found = fs::metadata(daemon.path("t/f")).expect("it is there");
     assert_eq!(file.header().uid().ok(), Some(u64::from(found.uid())));
     assert_eq!(file.header().gid().ok(), Some(u64::from(found.gid())));
-    assert_eq!(file.header().mtime().ok(), u64::try_from(found.mtime()).ok());
+    assert_eq!(
+        file.header().mtime().ok(),
+        u64::try_from(found.mtime()).ok()
+    );
 }
 
 fn the_length_is_exact(driver: Driver) {
@@ -85,9 +79,19 @@ fn the_length_is_exact(driver: Driver) {
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
     let mut connection = daemon.connect();
     for number in 0..10 {
-        write(&daemon, &format!("t/{number}-{}", "n".repeat(number * 15)), &noise(number * 300), 0o644);
-        let reply = connection.call(&Request::get(tar_at(daemon.path("t"))).bearer()).is(200);
-        assert_eq!(reply.field("content-length"), Some(reply.body.len().to_string().as_str()));
+        write(
+            &daemon,
+            &format!("t/{number}-{}", "n".repeat(number * 15)),
+            &noise(number * 300),
+            0o644,
+        );
+        let reply = connection
+            .call(&Request::get(tar_at(daemon.path("t"))).bearer())
+            .is(200);
+        assert_eq!(
+            reply.field("content-length"),
+            Some(reply.body.len().to_string().as_str())
+        );
         assert_eq!(reply.body.len() % 512, 0);
         assert!(reply.body.ends_with(&[0; 1024]));
         assert_eq!(&reply.body[..3], b"./\0");
@@ -100,16 +104,24 @@ fn what_is_not_a_directory_is_refused(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::write(daemon.path("f"), "x").expect("the scratch directory is ours");
     symlink("nowhere", daemon.path("dangling")).expect("the scratch directory is ours");
-    let rows = [("absent", 404), ("dangling", 404), ("f", 400), ("f/x", 500), ("nul\0x", 500)];
+    let rows = [
+        ("absent", 404),
+        ("dangling", 404),
+        ("f", 400),
+        ("f/x", 500),
+        ("nul\0x", 500),
+    ];
     for (name, status) in rows {
         let reply = daemon.get(tar_at(daemon.path(name)));
         assert_eq!(reply.status, status, "{name:?}: {reply:?}");
-        reply.is_text(status);
+        reply.explains(status);
     }
-    daemon.get(tar_at(daemon.path(&"x".repeat(300)))).is_text(500);
-    daemon.get("/v1/fs/tar?path=").is_text(404);
-    daemon.get("/v1/fs/tar").is_text(400);
-    daemon.get(tar_at("/dev/null")).is_text(400);
+    daemon
+        .get(tar_at(daemon.path(&"x".repeat(300))))
+        .explains(500);
+    daemon.get("/v1/fs/tar?path=").explains(404);
+    daemon.get("/v1/fs/tar").explains(400);
+    daemon.get(tar_at("/dev/null")).explains(400);
 }
 
 fn head_tells_the_length(driver: Driver) {
@@ -117,10 +129,17 @@ fn head_tells_the_length(driver: Driver) {
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
     write(&daemon, "t/f", &noise(5000), 0o644);
     let whole = daemon.get(tar_at(daemon.path("t"))).is(200);
-    let head = daemon.call(&Request::new("HEAD", tar_at(daemon.path("t"))).bearer()).is(200);
-    assert_eq!(head.field("content-length"), Some(whole.body.len().to_string().as_str()));
+    let head = daemon
+        .call(&Request::new("HEAD", tar_at(daemon.path("t"))).bearer())
+        .is(200);
+    assert_eq!(
+        head.field("content-length"),
+        Some(whole.body.len().to_string().as_str())
+    );
     assert_eq!(head.field("content-type"), Some("application/x-tar"));
-    daemon.call(&Request::new("HEAD", tar_at(daemon.path("absent"))).bearer()).is(404);
+    daemon
+        .call(&Request::new("HEAD", tar_at(daemon.path("absent"))).bearer())
+        .is(404);
 }
 
 fn an_empty_directory_is_one_member(driver: Driver) {
@@ -147,8 +166,10 @@ fn entries_stand_in_byte_order(driver: Driver) {
     let reply = daemon.get(tar_at(daemon.path("t"))).is(200);
     let packed = entries(&reply.body);
     let packed: Vec<&str> = packed.iter().map(|entry| entry.name.as_str()).collect();
-    let expected =
-        [".", "10", "9", "B", "Z", "_", "a", "aa", "b", "p", "p/1", "p/2", "q", "q/1", "q/2", "~", "ü"];
+    let expected = [
+        ".", "10", "9", "B", "Z", "_", "a", "aa", "b", "p", "p/1", "p/2", "q", "q/1", "q/2", "~",
+        "ü",
+    ];
     assert_eq!(packed, expected);
 }
 
@@ -158,14 +179,17 @@ fn the_same_tree_gives_the_same_bytes(driver: Driver) {
     let make = |root: &str, order: &mut dyn Iterator<Item = &&str>| {
         for name in order {
             let path = daemon.path(root).join(name);
-            fs::create_dir_all(path.parent().expect("below the root")).expect("the scratch directory is ours");
+            fs::create_dir_all(path.parent().expect("below the root"))
+                .expect("the scratch directory is ours");
             fs::write(&path, name).expect("the scratch directory is ours");
         }
         for name in ["z", "a/x", "a/y", "m", "b/c/d", "b/c", "a", "b", ""] {
             let path = daemon.path(root).join(name);
             let time = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
             let opened = fs::File::open(&path).expect("it is there");
-            opened.set_times(FileTimes::new().set_modified(time)).expect("it is ours");
+            opened
+                .set_times(FileTimes::new().set_modified(time))
+                .expect("it is ours");
         }
         daemon.get(tar_at(daemon.path(root))).is(200).body
     };
@@ -183,8 +207,10 @@ fn hard_links_are_packed_once(driver: Driver) {
     fs::hard_link(daemon.path("t/b"), daemon.path("t/a")).expect("the scratch directory is ours");
     let reply = daemon.get(tar_at(daemon.path("t"))).is(200);
     let packed = entries(&reply.body);
-    let shown: Vec<(&str, u8, Option<&str>, usize)> =
-        packed.iter().map(|e| (&*e.name, e.kind, e.link.as_deref(), e.data.len())).collect();
+    let shown: Vec<(&str, u8, Option<&str>, usize)> = packed
+        .iter()
+        .map(|e| (&*e.name, e.kind, e.link.as_deref(), e.data.len()))
+        .collect();
     let expected = [
         (".", b'5', None, 0),
         ("a", b'0', None, 10_000),
@@ -199,7 +225,8 @@ fn a_link_partner_outside_the_tree_does_not_count(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
     write(&daemon, "outside", b"content", 0o644);
-    fs::hard_link(daemon.path("outside"), daemon.path("t/f")).expect("the scratch directory is ours");
+    fs::hard_link(daemon.path("outside"), daemon.path("t/f"))
+        .expect("the scratch directory is ours");
     let packed = entries(&daemon.get(tar_at(daemon.path("t"))).is(200).body);
     assert_eq!(packed[1], entry("f", b'0', 0o644, None, b"content"));
 }
@@ -212,9 +239,14 @@ fn long_names_are_packed_whole(driver: Driver) {
     for length in [99, 100, 101, 155, 255] {
         write(&daemon, &format!("t/{}", "f".repeat(length)), b"x", 0o644);
     }
-    fs::write(daemon.path("t").join(&deep).join("leaf"), "leaf").expect("the scratch directory is ours");
+    fs::write(daemon.path("t").join(&deep).join("leaf"), "leaf")
+        .expect("the scratch directory is ours");
     symlink(&target, daemon.path("t/link")).expect("the scratch directory is ours");
-    fs::hard_link(daemon.path("t").join(&deep).join("leaf"), daemon.path("t/zz")).expect("ours");
+    fs::hard_link(
+        daemon.path("t").join(&deep).join("leaf"),
+        daemon.path("t/zz"),
+    )
+    .expect("ours");
     let reply = daemon.get(tar_at(daemon.path("t"))).is(200);
     let packed = entries(&reply.body);
     for length in [99, 100, 101, 155, 255] {
@@ -222,9 +254,21 @@ fn long_names_are_packed_whole(driver: Driver) {
         assert!(packed.iter().any(|entry| entry.name == name), "{length}");
     }
     let leaf = format!("{deep}/leaf");
-    assert!(packed.iter().any(|entry| entry.name == leaf && entry.data == b"leaf"));
-    assert!(packed.iter().any(|entry| entry.name == "link" && entry.link.as_deref() == Some(&*target)));
-    assert!(packed.iter().any(|entry| entry.name == "zz" && entry.link.as_deref() == Some(&*leaf)));
+    assert!(
+        packed
+            .iter()
+            .any(|entry| entry.name == leaf && entry.data == b"leaf")
+    );
+    assert!(
+        packed
+            .iter()
+            .any(|entry| entry.name == "link" && entry.link.as_deref() == Some(&*target))
+    );
+    assert!(
+        packed
+            .iter()
+            .any(|entry| entry.name == "zz" && entry.link.as_deref() == Some(&*leaf))
+    );
 }
 
 fn names_that_are_not_utf8_are_packed(driver: Driver) {
@@ -241,29 +285,45 @@ fn sockets_are_skipped_and_fifos_packed(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
     write(&daemon, "t/a", b"x", 0o644);
-    let _socket = std::os::unix::net::UnixListener::bind(daemon.path("t/the-socket")).expect("a socket");
+    let _socket =
+        std::os::unix::net::UnixListener::bind(daemon.path("t/the-socket")).expect("a socket");
     let mode = rustix::fs::Mode::from_raw_mode(0o640);
     rustix::fs::mkfifoat(rustix::fs::CWD, daemon.path("t/fifo"), mode).expect("ours");
     write(&daemon, "t/z", b"y", 0o644);
     let packed = entries(&daemon.get(tar_at(daemon.path("t"))).is(200).body);
-    let shown: Vec<(&str, u8)> = packed.iter().map(|entry| (&*entry.name, entry.kind)).collect();
-    assert_eq!(shown, [(".", b'5'), ("a", b'0'), ("fifo", b'6'), ("z", b'0')]);
+    let shown: Vec<(&str, u8)> = packed
+        .iter()
+        .map(|entry| (&*entry.name, entry.kind))
+        .collect();
+    assert_eq!(
+        shown,
+        [(".", b'5'), ("a", b'0'), ("fifo", b'6'), ("z", b'0')]
+    );
     wait_until("the socket is in the log", || {
-        daemon.stderr().iter().any(|line| line.contains("the-socket"))
+        daemon
+            .stderr()
+            .iter()
+            .any(|line| line.contains("the-socket"))
     });
 }
 
 fn sizes_around_the_block_are_exact(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
-    let sizes = [0, 1, 511, 512, 513, 4095, 4097, 65_535, 65_537, 262_143, 262_144, 262_145, 1_048_577, 9_000_000];
+    let sizes = [
+        0, 1, 511, 512, 513, 4095, 4097, 65_535, 65_537, 262_143, 262_144, 262_145, 1_048_577,
+        9_000_000,
+    ];
     for size in sizes {
         write(&daemon, &format!("t/f{size}"), &noise(size), 0o644);
     }
     let packed = entries(&daemon.get(tar_at(daemon.path("t"))).is(200).body);
     for size in sizes {
         let name = format!("f{size}");
-        let found = packed.iter().find(|entry| entry.name == name).expect("it was packed");
+        let found = packed
+            .iter()
+            .find(|entry| entry.name == name)
+            .expect("it was packed");
         assert!(found.data == noise(size), "{size}");
     }
 }
@@ -272,19 +332,37 @@ fn a_packed_tree_can_be_put_back(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::create_dir_all(daemon.path("t/sub/deep")).expect("the scratch directory is ours");
     write(&daemon, "t/f", &noise(100_000), 0o755);
-    write(&daemon, &format!("t/sub/{}", "n".repeat(200)), b"long", 0o600);
-    fs::hard_link(daemon.path("t/f"), daemon.path("t/sub/h")).expect("the scratch directory is ours");
+    write(
+        &daemon,
+        &format!("t/sub/{}", "n".repeat(200)),
+        b"long",
+        0o600,
+    );
+    fs::hard_link(daemon.path("t/f"), daemon.path("t/sub/h"))
+        .expect("the scratch directory is ours");
     symlink("../f", daemon.path("t/sub/l")).expect("the scratch directory is ours");
     let body = daemon.get(tar_at(daemon.path("t"))).is(200).body;
-    daemon.put(tar_at(daemon.path("u")), body.clone()).is_empty(204);
+    daemon.put(tar_at(daemon.path("u")), body.clone()).bare(204);
     assert_eq!(tree(&daemon.path("u")), tree(&daemon.path("t")));
-    let before = fs::metadata(daemon.path("t/f")).expect("it is there").mtime();
-    assert_eq!(fs::metadata(daemon.path("u/f")).expect("it is there").mtime(), before);
-    assert_eq!(fs::metadata(daemon.path("u/f")).expect("it is there").nlink(), 2);
+    let before = fs::metadata(daemon.path("t/f"))
+        .expect("it is there")
+        .mtime();
+    assert_eq!(
+        fs::metadata(daemon.path("u/f"))
+            .expect("it is there")
+            .mtime(),
+        before
+    );
+    assert_eq!(
+        fs::metadata(daemon.path("u/f"))
+            .expect("it is there")
+            .nlink(),
+        2
+    );
     // An absolute link is packed, and such an archive is refused on the way back.
     symlink("/etc/passwd", daemon.path("t/absolute")).expect("the scratch directory is ours");
     let body = daemon.get(tar_at(daemon.path("t"))).is(200).body;
-    daemon.put(tar_at(daemon.path("v")), body).is_text(400);
+    daemon.put(tar_at(daemon.path("v")), body).explains(400);
     assert!(!daemon.path("v").exists());
 }
 
@@ -296,39 +374,59 @@ fn a_hole_is_packed_with_its_content(driver: Driver) {
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 2_000_000).expect("ours");
     write(&daemon, "t/z", b"after", 0o644);
     let body = daemon.get(tar_at(daemon.path("t"))).is(200).body;
-    daemon.put(tar_at(daemon.path("u")), body).is_empty(204);
-    let (one, two) = (fs::read(daemon.path("t/sparse")), fs::read(daemon.path("u/sparse")));
+    daemon.put(tar_at(daemon.path("u")), body).bare(204);
+    let (one, two) = (
+        fs::read(daemon.path("t/sparse")),
+        fs::read(daemon.path("u/sparse")),
+    );
     assert!(one.expect("it is there") == two.expect("it was put back"));
-    assert_eq!(fs::read(daemon.path("u/z")).expect("it was put back"), b"after");
+    assert_eq!(
+        fs::read(daemon.path("u/z")).expect("it was put back"),
+        b"after"
+    );
 }
 
 fn a_tree_of_thousands_of_files_is_packed(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let members = (0..3000).map(|number| file(format!("d{}/f{number:04}", number % 30), format!("content {number}")));
-    daemon.put(tar_at(daemon.path("t")), archive(members)).is_empty(204);
+    let members = (0..2000).map(|number| {
+        file(
+            format!("d{}/f{number:04}", number % 30),
+            format!("content {number}"),
+        )
+    });
+    daemon
+        .put(tar_at(daemon.path("t")), archive(members))
+        .bare(204);
     let packed = entries(&daemon.get(tar_at(daemon.path("t"))).is(200).body);
-    assert_eq!(packed.len(), 1 + 30 + 3000);
+    assert_eq!(packed.len(), 1 + 30 + 2000);
     for entry in packed.iter().filter(|entry| entry.kind == b'0') {
-        let number: usize = entry.name[entry.name.len() - 4..].parse().expect("a number");
+        let number: usize = entry.name[entry.name.len() - 4..]
+            .parse()
+            .expect("a number");
         assert_eq!(entry.data, format!("content {number}").into_bytes());
     }
 }
 
 fn too_many_members_or_bytes_are_refused(driver: Driver) {
-    let daemon = Setup::new(driver).flag("--max-tar-members", "5").flag("--max-tar-bytes", "1000").ready();
+    let daemon = Setup::new(driver)
+        .flag("--max-tar-members", "5")
+        .flag("--max-tar-bytes", "1000")
+        .ready();
     fs::create_dir_all(daemon.path("t/d")).expect("the scratch directory is ours");
     write(&daemon, "t/a", &noise(400), 0o644);
     write(&daemon, "t/d/b", &noise(600), 0o644);
     daemon.get(tar_at(daemon.path("t"))).is(200);
     write(&daemon, "t/c", b"x", 0o644);
-    daemon.get(tar_at(daemon.path("t"))).is_text(413);
+    daemon.get(tar_at(daemon.path("t"))).explains(413);
     write(&daemon, "t/c", b"", 0o644);
     daemon.get(tar_at(daemon.path("t"))).is(200);
     for name in ["t/e", "t/f"] {
         write(&daemon, name, b"", 0o644);
     }
-    daemon.get(tar_at(daemon.path("t"))).is_text(413);
-    daemon.call(&Request::new("HEAD", tar_at(daemon.path("t"))).bearer()).is(413);
+    daemon.get(tar_at(daemon.path("t"))).explains(413);
+    daemon
+        .call(&Request::new("HEAD", tar_at(daemon.path("t"))).bearer())
+        .is(413);
 }
 
 fn the_root_may_be_a_link_or_relative(driver: Driver) {
@@ -355,114 +453,17 @@ fn a_link_is_packed_and_not_followed(driver: Driver) {
     assert_eq!(kinds, [b'5', b'2', b'2', b'2']);
 }
 
-fn a_file_that_grows_is_cut_at_its_planned_size(driver: Driver) {
-    let daemon = changing(driver);
-    let mut connection = begin(&daemon);
-    fs::write(daemon.path("t/z-last"), noise(5000)).expect("the scratch directory is ours");
-    let body = connection.take(PLANNED).expect("the planned length");
-    connection.is_usable();
-    let packed = entries(&body);
-    let last = packed.last().expect("two files");
-    assert_eq!((last.name.as_str(), last.data.len()), ("z-last", 1000));
-}
-
-fn a_file_that_vanishes_ends_the_connection_and_is_logged(driver: Driver) {
-    let daemon = changing(driver);
-    let mut connection = begin(&daemon);
-    fs::remove_file(daemon.path("t/z-last")).expect("the scratch directory is ours");
-    is_cut_and_logged(&daemon, &mut connection);
-}
-
-fn a_file_that_shrinks_ends_the_connection_and_is_logged(driver: Driver) {
-    let daemon = changing(driver);
-    let mut connection = begin(&daemon);
-    fs::write(daemon.path("t/z-last"), "short").expect("the scratch directory is ours");
-    is_cut_and_logged(&daemon, &mut connection);
-}
-
-fn a_reader_that_leaves_costs_nothing(driver: Driver) {
-    let daemon = changing(driver);
-    let before = daemon.at_rest();
-    for round in 0..6 {
-        let mut connection = begin(&daemon);
-        connection.take(100_000).expect("the beginning");
-        if round % 2 == 0 {
-            connection.reset();
-        }
-    }
-    daemon.holds_at_most(before);
-    assert!(tree(&daemon.temporary()).is_empty());
-}
-
 fn http_1_0_gets_the_tree_too(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
     write(&daemon, "t/f", b"x", 0o644);
     let whole = daemon.get(tar_at(daemon.path("t"))).is(200).body;
-    let head = String::from_utf8(Request::get(tar_at(daemon.path("t"))).bearer().head()).expect("ASCII");
+    let head =
+        String::from_utf8(Request::get(tar_at(daemon.path("t"))).bearer().head()).expect("ASCII");
     let mut connection = daemon.connect();
     connection.send(head.replace("HTTP/1.1", "HTTP/1.0"));
     assert!(connection.reply().is(200).body == whole);
     assert!(matches!(connection.reply_to("GET"), Err(Broken::Closed)));
-}
-
-const LARGE: usize = 32 << 20;
-/// Three headers, the data of both files in whole blocks, and the end.
-const PLANNED: usize = 3 * 512 + LARGE + 1024 + 1024;
-
-/// A daemon and a tree whose first file is larger than all buffers between it and a client that does not read.
-fn changing(driver: Driver) -> Daemon {
-    let daemon = Daemon::ready(driver);
-    fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
-    write(&daemon, "t/a", &vec![b'a'; LARGE], 0o644);
-    write(&daemon, "t/z-last", &noise(1000), 0o644);
-    daemon
-}
-
-/// Asks for the tree and reads the head of the answer, so that the walk is over.
-#[track_caller]
-fn begin(daemon: &Daemon) -> crate::client::Connection {
-    let mut connection = daemon.connect();
-    connection.send(Request::get(tar_at(daemon.path("t"))).bearer().bytes());
-    assert_eq!(connection.head().expect("a response").status, 200);
-    connection
-}
-
-#[track_caller]
-fn is_cut_and_logged(daemon: &Daemon, connection: &mut crate::client::Connection) {
-    let (body, _) = connection.rest();
-    assert!(body.len() < PLANNED, "{} bytes came", body.len());
-    wait_until("the log names the file", || {
-        daemon.stderr().iter().any(|line| line.contains("z-last"))
-    });
-    daemon.health();
-}
-
-/// The members of an archive as the `tar` crate reads them.
-#[track_caller]
-fn entries(body: &[u8]) -> Vec<Entry> {
-    let mut packed = tar::Archive::new(body);
-    let members = packed.entries().expect("an archive");
-    members
-        .map(|member| {
-            let mut member = member.expect("a header");
-            let mut data = Vec::new();
-            member.read_to_end(&mut data).expect("data");
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            Entry {
-                // Some write the name of a directory with a slash at its end.
-                name: text(&member.path_bytes()).trim_end_matches('/').to_owned(),
-                kind: member.header().entry_type().as_byte(),
-                mode: member.header().mode().expect("a mode") & 0o7777,
-                link: member.link_name_bytes().map(|bytes| text(&bytes)).filter(|link| !link.is_empty()),
-                data,
-            }
-        })
-        .collect()
-}
-
-fn entry(name: &str, kind: u8, mode: u32, link: Option<&str>, data: &[u8]) -> Entry {
-    Entry { name: name.into(), kind, mode, link: link.map(str::to_owned), data: data.to_vec() }
 }
 
 fn write(daemon: &Daemon, name: &str, content: &[u8], mode: u32) {

@@ -38,13 +38,25 @@ fn a_root_that_is_none_is_refused(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::write(daemon.path("file"), "old").expect("the scratch directory is ours");
     let body = archive([file("f", "1")]);
-    for target in ["/v1/fs/tar", "/v1/fs/tar?path=", "/v1/fs/tar?path=relative/x", "/v1/fs/tar?path=./x"] {
-        daemon.put(target, body.clone()).is_text(400);
+    for target in [
+        "/v1/fs/tar",
+        "/v1/fs/tar?path=",
+        "/v1/fs/tar?path=relative/x",
+        "/v1/fs/tar?path=./x",
+    ] {
+        daemon.put(target, body.clone()).explains(400);
     }
-    daemon.put(tar_at(daemon.path("file")), body.clone()).is_text(500);
-    daemon.put(tar_at(daemon.path("file/x")), body.clone()).is_text(500);
-    daemon.put(tar_at("/proc/no-such-dir"), body).is_text(507);
-    assert_eq!(fs::read_to_string(daemon.path("file")).expect("it is there"), "old");
+    daemon
+        .put(tar_at(daemon.path("file")), body.clone())
+        .explains(500);
+    daemon
+        .put(tar_at(daemon.path("file/x")), body.clone())
+        .explains(500);
+    daemon.put(tar_at("/proc/no-such-dir"), body).explains(507);
+    assert_eq!(
+        fs::read_to_string(daemon.path("file")).expect("it is there"),
+        "old"
+    );
 }
 
 fn a_member_outside_the_root_is_refused(driver: Driver) {
@@ -64,12 +76,24 @@ fn a_member_outside_the_root_is_refused(driver: Driver) {
         ("d/..", file("d/..", "x")),
     ];
     for (name, member) in rows {
-        refused(&daemon, [file("ok", "1"), member.clone(), file("later", "2")], name);
+        refused(
+            &daemon,
+            [file("ok", "1"), member.clone(), file("later", "2")],
+            name,
+        );
         refused(&daemon, [member], name);
     }
     let long = format!("../{}", "x".repeat(200));
-    refused(&daemon, [gnu_long(b'L', &long), file("short", "x").gnu()], &long);
-    refused(&daemon, [pax(b'x', &[("path", "/etc/escape")]), file("short", "x")], "/etc/escape");
+    refused(
+        &daemon,
+        [gnu_long(b'L', &long), file("short", "x").gnu()],
+        &long,
+    );
+    refused(
+        &daemon,
+        [pax(b'x', &[("path", "/etc/escape")]), file("short", "x")],
+        "/etc/escape",
+    );
     refused(&daemon, [file("escape", "x").prefix("..")], "../escape");
 }
 
@@ -91,16 +115,37 @@ fn a_link_out_of_the_root_is_refused(driver: Driver) {
         refused(&daemon, [file("t", "1"), member], named);
     }
     let long = format!("../{}", "x".repeat(200));
-    refused(&daemon, [gnu_long(b'K', &long), link("s", "short").gnu()], &long);
-    refused(&daemon, [pax(b'x', &[("linkpath", "/etc/passwd")]), link("s", "short")], "/etc/passwd");
+    refused(
+        &daemon,
+        [gnu_long(b'K', &long), link("s", "short").gnu()],
+        &long,
+    );
+    refused(
+        &daemon,
+        [
+            pax(b'x', &[("linkpath", "/etc/passwd")]),
+            link("s", "short"),
+        ],
+        "/etc/passwd",
+    );
 }
 
 fn a_member_that_is_no_file_is_refused(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    for kind in [b'3', b'4', b'6', b'Z', b'D', b'V', b'M', b'N', b'A', b'9', 0xff] {
-        refused(&daemon, [file("ok", "1"), Member::new(kind, "strange")], "strange");
+    for kind in [
+        b'3', b'4', b'6', b'Z', b'D', b'V', b'M', b'N', b'A', b'9', 0xff,
+    ] {
+        refused(
+            &daemon,
+            [file("ok", "1"), Member::new(kind, "strange")],
+            "strange",
+        );
     }
-    refused(&daemon, [Member::new(b'Z', "with-data").data("abc")], "with-data");
+    refused(
+        &daemon,
+        [Member::new(b'Z', "with-data").data("abc")],
+        "with-data",
+    );
 }
 
 fn a_path_through_a_link_of_the_archive_is_refused(driver: Driver) {
@@ -115,7 +160,7 @@ fn a_path_through_a_link_of_the_archive_is_refused(driver: Driver) {
         let daemon = Daemon::ready(driver);
         let reply = daemon.put(tar_at(daemon.path("root")), archive(members.to_vec()));
         assert_eq!(reply.status, 400, "{reply:?}");
-        reply.is_text(400);
+        reply.explains(400);
         for name in ["root/real/f", "root/f"] {
             assert!(!daemon.path(name).exists(), "{name}");
         }
@@ -132,12 +177,17 @@ fn a_path_through_a_link_on_disk_is_refused(driver: Driver) {
     symlink("../outside", daemon.path("root/r")).expect("the scratch directory is ours");
     let before = tree(&daemon.path(""));
     for member in [
-        file("f", "x"), file("d/f", "x"), file("r/f", "x"), dir("d"), link("d/s", "t"), hard_link("d/h", "f"),
+        file("f", "x"),
+        file("d/f", "x"),
+        file("r/f", "x"),
+        dir("d"),
+        link("d/s", "t"),
+        hard_link("d/h", "f"),
         file("d/a/b", "x"),
     ] {
         for spool in ["", "&spool=off"] {
             let target = format!("{}{spool}", tar_at(daemon.path("root")));
-            daemon.put(target, archive([member.clone()])).is_text(400);
+            daemon.put(target, archive([member.clone()])).explains(400);
             assert_eq!(tree(&daemon.path("")), before);
         }
     }
@@ -151,7 +201,9 @@ fn a_link_that_cannot_be_made_is_a_failure(driver: Driver) {
     ];
     for members in rows {
         let daemon = Daemon::ready(driver);
-        daemon.put(tar_at(daemon.path("root")), archive(members.to_vec())).is_text(500);
+        daemon
+            .put(tar_at(daemon.path("root")), archive(members.to_vec()))
+            .explains(500);
     }
 }
 
@@ -160,8 +212,15 @@ fn a_type_that_contradicts_the_disk_is_a_failure(driver: Driver) {
     fs::create_dir_all(daemon.path("root/dir")).expect("the scratch directory is ours");
     fs::write(daemon.path("root/file"), "old").expect("the scratch directory is ours");
     let before = tree(&daemon.path("root"));
-    for member in [file("dir", "x"), link("dir", "t"), dir("file"), file("file/x", "x")] {
-        daemon.put(tar_at(daemon.path("root")), archive([member])).is_text(500);
+    for member in [
+        file("dir", "x"),
+        link("dir", "t"),
+        dir("file"),
+        file("file/x", "x"),
+    ] {
+        daemon
+            .put(tar_at(daemon.path("root")), archive([member]))
+            .explains(500);
         assert_eq!(tree(&daemon.path("root")), before);
     }
 }
@@ -170,29 +229,43 @@ fn a_broken_archive_is_refused_with_the_place(driver: Driver) {
     let whole = archive([file("f", noise(5000)), file("g", "2")]);
     let mut bad_size = file("f", "1").patch(124, b"zzzzzzzzzzz\0").bytes();
     bad_size.extend_from_slice(&[0; 2 * BLOCK]);
-    let mut bad_pax = Member::new(b'x', "@PaxHeader").data("nonsense without a length\n").bytes();
+    let mut bad_pax = Member::new(b'x', "@PaxHeader")
+        .data("nonsense without a length\n")
+        .bytes();
     bad_pax.extend(archive([file("f", "1")]));
     let rows = [
         ("a truncated file", whole[..3000].to_vec()),
         ("a truncated header", whole[..6000].to_vec()),
         ("a hundred bytes of garbage", vec![b'x'; 100]),
         ("two blocks of garbage", vec![b'x'; 2 * BLOCK]),
-        ("gzip", [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &noise(2000)].concat()),
+        (
+            "gzip",
+            [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &noise(2000)].concat(),
+        ),
         ("zip", [&b"PK\x03\x04"[..], &noise(2000)].concat()),
         ("text", b"this is not a tar archive\n".repeat(100)),
         ("noise", noise(10_240)),
         ("a size that is no number", bad_size),
         ("a pax record without a length", bad_pax),
-        ("a pax header without a member", unended([pax(b'x', &[("path", "f")])])),
-        ("a long name without a member", archive([gnu_long(b'L', "name")])),
+        (
+            "a pax header without a member",
+            unended([pax(b'x', &[("path", "f")])]),
+        ),
+        (
+            "a long name without a member",
+            archive([gnu_long(b'L', "name")]),
+        ),
     ];
     for (what, body) in rows {
         let daemon = Daemon::ready(driver);
         let before = tree(&daemon.path(""));
         let reply = daemon.put(tar_at(daemon.path("root")), body);
         assert_eq!(reply.status, 400, "{what}: {reply:?}");
-        let text = reply.is_text(400).text();
-        assert!(text.contains(|letter: char| letter.is_ascii_digit()), "{what}: no offset in {text:?}");
+        let text = reply.explains(400).text();
+        assert!(
+            text.contains(|letter: char| letter.is_ascii_digit()),
+            "{what}: no offset in {text:?}"
+        );
         assert_eq!(tree(&daemon.path("")), before, "{what}");
     }
 }
@@ -203,24 +276,43 @@ fn a_checksum_that_is_wrong_is_named_by_offset(driver: Driver) {
     for broken in [0, 3 * BLOCK] {
         let mut body = archive([file("f", noise(600)), file("g", "2")]);
         body[broken + 5] ^= 1;
-        let text = daemon.put(tar_at(daemon.path("root")), body).is_text(400).text();
-        assert!(text.contains(&broken.to_string()), "{text:?} does not name {broken}");
+        let text = daemon
+            .put(tar_at(daemon.path("root")), body)
+            .explains(400)
+            .text();
+        assert!(
+            text.contains(&broken.to_string()),
+            "{text:?} does not name {broken}"
+        );
         assert!(!daemon.path("root").exists());
     }
 }
 
 fn an_archive_cut_anywhere_is_refused_or_whole(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let members = [dir("d"), gnu_long(b'L', "n".repeat(150)), file("x", noise(700)).gnu(), link("s", "d")];
+    let members = [
+        dir("d"),
+        gnu_long(b'L', "n".repeat(150)),
+        file("x", noise(700)).gnu(),
+        link("s", "d"),
+    ];
     let body = unended(members);
     let mut connection = daemon.connect();
-    for (number, cut) in (1..=body.len()).step_by(97).chain([512, 1024, 1536, 2048, 3072, 3584]).enumerate() {
+    for (number, cut) in (1..=body.len())
+        .step_by(97)
+        .chain([512, 1024, 1536, 2048, 3072, 3584])
+        .enumerate()
+    {
         let root = format!("root-{number}");
         let request = Request::put(tar_at(daemon.path(&root))).bearer();
         let reply = connection.call(&request.body(&body[..cut]));
         // A cut between two members is an end; the long name belongs to the member behind it.
         let whole = [512, 3072, 3584].contains(&cut);
-        assert_eq!(reply.status, if whole { 204 } else { 400 }, "cut at {cut}: {reply:?}");
+        assert_eq!(
+            reply.status,
+            if whole { 204 } else { 400 },
+            "cut at {cut}: {reply:?}"
+        );
         assert_eq!(daemon.path(&root).exists(), whole, "cut at {cut}");
     }
 }
@@ -228,26 +320,52 @@ fn an_archive_cut_anywhere_is_refused_or_whole(driver: Driver) {
 fn an_archive_with_too_many_members_is_refused(driver: Driver) {
     let daemon = Setup::new(driver).flag("--max-tar-members", "3").ready();
     let three = [dir("./"), file("a", "1"), link("b", "a")];
-    daemon.put(tar_at(daemon.path("fits")), archive(three)).is_empty(204);
+    daemon
+        .put(tar_at(daemon.path("fits")), archive(three))
+        .bare(204);
     let before = tree(&daemon.path(""));
     let rows: [&[Member]; 3] = [
-        &[file("a", "1"), file("b", "2"), file("c", "3"), file("d", "4")],
+        &[
+            file("a", "1"),
+            file("b", "2"),
+            file("c", "3"),
+            file("d", "4"),
+        ],
         &[dir("./"), dir("."), dir("./"), file("d", "4")],
-        &[file("a", "1"), file("a", "2"), file("a", "3"), file("a", "4")],
+        &[
+            file("a", "1"),
+            file("a", "2"),
+            file("a", "3"),
+            file("a", "4"),
+        ],
     ];
     for members in rows {
-        daemon.put(tar_at(daemon.path("root")), archive(members.to_vec())).is_text(413);
+        daemon
+            .put(tar_at(daemon.path("root")), archive(members.to_vec()))
+            .explains(413);
         assert_eq!(tree(&daemon.path("")), before);
     }
     // A long name is no member.
     let long = "n".repeat(150);
-    let members = [gnu_long(b'L', &long), file("x", "1").gnu(), pax(b'x', &[("path", "y")]), file("z", "2")];
-    daemon.put(tar_at(daemon.path("long")), archive(members)).is_empty(204);
+    let members = [
+        gnu_long(b'L', &long),
+        file("x", "1").gnu(),
+        pax(b'x', &[("path", "y")]),
+        file("z", "2"),
+    ];
+    daemon
+        .put(tar_at(daemon.path("long")), archive(members))
+        .bare(204);
 }
 
 fn an_archive_with_too_many_bytes_is_refused(driver: Driver) {
     let daemon = Setup::new(driver).flag("--max-tar-bytes", "1000").ready();
-    daemon.put(tar_at(daemon.path("fits")), archive([file("a", noise(400)), file("b", noise(600))])).is_empty(204);
+    daemon
+        .put(
+            tar_at(daemon.path("fits")),
+            archive([file("a", noise(400)), file("b", noise(600))]),
+        )
+        .bare(204);
     let before = tree(&daemon.path(""));
     for members in [
         vec![file("a", noise(1001))],
@@ -256,7 +374,9 @@ fn an_archive_with_too_many_bytes_is_refused(driver: Driver) {
         // The size is believed before its data has come.
         vec![Member::new(b'0', "a").size(1 << 30)],
     ] {
-        daemon.put(tar_at(daemon.path("root")), archive(members)).is_text(413);
+        daemon
+            .put(tar_at(daemon.path("root")), archive(members))
+            .explains(413);
         assert_eq!(tree(&daemon.path("")), before);
     }
 }
@@ -268,9 +388,19 @@ fn a_size_without_end_is_refused(driver: Driver) {
         file("f", "1").patch(124, b"777777777777"),
     ];
     // Base 256: the largest that fits, and a negative one.
-    sizes.push(file("f", "1").gnu().patch(124, [0x80, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]));
+    sizes.push(file("f", "1").gnu().patch(
+        124,
+        [
+            0x80, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        ],
+    ));
     sizes.push(file("f", "1").gnu().patch(124, [0xff; 12]));
-    sizes.push(file("f", "1").gnu().patch(124, [0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]));
+    sizes.push(file("f", "1").gnu().patch(
+        124,
+        [
+            0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        ],
+    ));
     for member in sizes {
         let reply = daemon.put(tar_at(daemon.path("root")), archive([member]));
         assert!(reply.status == 400 || reply.status == 413, "{reply:?}");
@@ -278,7 +408,10 @@ fn a_size_without_end_is_refused(driver: Driver) {
     }
     let reply = daemon.put(
         tar_at(daemon.path("root")),
-        archive([pax(b'x', &[("size", "18446744073709551615")]), file("f", "1")]),
+        archive([
+            pax(b'x', &[("size", "18446744073709551615")]),
+            file("f", "1"),
+        ]),
     );
     assert!(reply.status == 400 || reply.status == 413, "{reply:?}");
     assert!(!daemon.path("root").exists());
@@ -300,9 +433,13 @@ fn a_long_name_without_end_is_refused(driver: Driver) {
 
 fn below_the_reserve_nothing_is_extracted(driver: Driver) {
     let reserve = u64::MAX / 2;
-    let daemon = Setup::new(driver).flag("--disk-reserve-bytes", reserve.to_string()).ready();
+    let daemon = Setup::new(driver)
+        .flag("--disk-reserve-bytes", reserve.to_string())
+        .ready();
     let before = tree(&daemon.path(""));
-    let reply = daemon.put(tar_at(daemon.path("a/b")), archive([file("f", "1")])).is_text(507);
+    let reply = daemon
+        .put(tar_at(daemon.path("a/b")), archive([file("f", "1")]))
+        .explains(507);
     assert!(reply.text().contains(&reserve.to_string()), "{reply:?}");
     assert_eq!(tree(&daemon.path("")), before);
 }
@@ -344,7 +481,16 @@ fn a_spool_that_fills_up_changes_nothing(driver: Driver) {
     let setup = Setup::new(driver);
     fs::create_dir(setup.path("spool")).expect("the scratch directory is ours");
     let mount = "mount -t tmpfs -o size=1m tmpfs spool && exec \"$@\"";
-    let wrapper = ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", mount, "sh"];
+    let wrapper = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "/bin/sh",
+        "-c",
+        mount,
+        "sh",
+    ];
     let spool = setup.path("spool").to_str().expect("ASCII").to_owned();
     let daemon = setup
         .under(&wrapper)
@@ -352,10 +498,18 @@ fn a_spool_that_fills_up_changes_nothing(driver: Driver) {
         .flag("--spool-memory-bytes", "0")
         .flag("--disk-reserve-bytes", "0")
         .ready();
-    let reply = daemon.put(tar_at(daemon.path("root")), archive([file("f", noise(3_000_000))]));
+    let reply = daemon.put(
+        tar_at(daemon.path("root")),
+        archive([file("f", noise(3_000_000))]),
+    );
     assert!(reply.status == 507 || reply.status == 500, "{reply:?}");
     assert!(!daemon.path("root").exists());
-    daemon.put(tar_at(daemon.path("root")), archive([file("f", noise(500_000))])).is_empty(204);
+    daemon
+        .put(
+            tar_at(daemon.path("root")),
+            archive([file("f", noise(500_000))]),
+        )
+        .bare(204);
     assert_eq!(daemon.script("ls -A spool")["stdout"], "");
 }
 
@@ -369,7 +523,7 @@ fn refused(daemon: &Daemon, members: impl IntoIterator<Item = Member>, named: &s
     for root in ["there", "absent/root"] {
         let reply = daemon.put(tar_at(daemon.path(root)), body.clone());
         assert_eq!(reply.status, 400, "{named:?}: {reply:?}");
-        let text = reply.is_text(400).text();
+        let text = reply.explains(400).text();
         assert!(text.contains(named), "{named:?} is not named: {text:?}");
         assert_eq!(tree(&daemon.path("")), before, "{named:?}");
     }

@@ -25,13 +25,19 @@ struct Sparse {
 fn every_sparse_format_is_expanded(driver: Driver) {
     let daemon = Daemon::ready(driver);
     let sparse = |pieces: &[(u64, usize)], length: u64| Sparse {
-        pieces: pieces.iter().map(|(offset, length)| (*offset, noise(*length))).collect(),
+        pieces: pieces
+            .iter()
+            .map(|(offset, length)| (*offset, noise(*length)))
+            .collect(),
         length,
     };
     let shapes = [
         ("a hole at the end", sparse(&[(0, 512)], 100_000)),
         ("a hole at the beginning", sparse(&[(99_488, 512)], 100_000)),
-        ("holes between", sparse(&[(0, 512), (4096, 1024), (65_536, 2048)], 70_000)),
+        (
+            "holes between",
+            sparse(&[(0, 512), (4096, 1024), (65_536, 2048)], 70_000),
+        ),
         ("odd pieces", sparse(&[(512, 7), (1000, 513)], 2000)),
         ("only a hole", sparse(&[], 50_000)),
         ("no hole", sparse(&[(0, 1000)], 1000)),
@@ -39,10 +45,19 @@ fn every_sparse_format_is_expanded(driver: Driver) {
     ];
     for (shape, sparse) in &shapes {
         for (format, members) in formats(sparse) {
-            let body = archive([file("before", "1")].into_iter().chain(members).chain([file("after", "2")]));
-            daemon.put(tar_at(daemon.path("root")), body).is_empty(204);
+            let body = archive(
+                [file("before", "1")]
+                    .into_iter()
+                    .chain(members)
+                    .chain([file("after", "2")]),
+            );
+            daemon.put(tar_at(daemon.path("root")), body).bare(204);
             let found = fs::read(daemon.path("root/name")).expect("it was extracted");
-            assert!(found == sparse.content(), "{shape} as {format}: {} bytes", found.len());
+            assert!(
+                found == sparse.content(),
+                "{shape} as {format}: {} bytes",
+                found.len()
+            );
             assert_eq!(tree(&daemon.path("root")).len(), 3, "{shape} as {format}");
             fs::remove_dir_all(daemon.path("root")).expect("ours");
         }
@@ -53,10 +68,17 @@ fn a_sparse_member_of_many_pieces_is_expanded(driver: Driver) {
     let daemon = Daemon::ready(driver);
     // More than a header has room for, and more than one extension block has.
     for count in [5_u64, 26, 120] {
-        let pieces = (0..count).map(|number| (number * 4096, noise(100))).collect();
-        let sparse = Sparse { pieces, length: count * 4096 };
+        let pieces = (0..count)
+            .map(|number| (number * 4096, noise(100)))
+            .collect();
+        let sparse = Sparse {
+            pieces,
+            length: count * 4096,
+        };
         for (format, members) in formats(&sparse) {
-            daemon.put(tar_at(daemon.path("root")), archive(members)).is_empty(204);
+            daemon
+                .put(tar_at(daemon.path("root")), archive(members))
+                .bare(204);
             let found = fs::read(daemon.path("root/name")).expect("it was extracted");
             assert!(found == sparse.content(), "{count} pieces as {format}");
         }
@@ -65,12 +87,21 @@ fn a_sparse_member_of_many_pieces_is_expanded(driver: Driver) {
 
 fn a_hole_stays_a_hole(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let sparse = Sparse { pieces: vec![(0, noise(4096)), (9 << 20, noise(4096))], length: 10 << 20 };
+    let sparse = Sparse {
+        pieces: vec![(0, noise(4096)), (9 << 20, noise(4096))],
+        length: 10 << 20,
+    };
     for (format, members) in formats(&sparse) {
-        daemon.put(tar_at(daemon.path(format)), archive(members)).is_empty(204);
+        daemon
+            .put(tar_at(daemon.path(format)), archive(members))
+            .bare(204);
         let found = fs::metadata(daemon.path(format).join("name")).expect("it was extracted");
         assert_eq!(found.len(), 10 << 20, "{format}");
-        assert!(found.blocks() * 512 < 1 << 20, "{format}: {} blocks", found.blocks());
+        assert!(
+            found.blocks() * 512 < 1 << 20,
+            "{format}: {} blocks",
+            found.blocks()
+        );
     }
 }
 
@@ -88,7 +119,11 @@ fn a_sparse_map_that_is_wrong_is_refused(driver: Driver) {
         ("too large", "18446744073709551615,512", 512),
     ];
     for (what, map, stored) in maps {
-        let records = [("GNU.sparse.size", "8192"), ("GNU.sparse.map", map), ("GNU.sparse.name", "name")];
+        let records = [
+            ("GNU.sparse.size", "8192"),
+            ("GNU.sparse.map", map),
+            ("GNU.sparse.name", "name"),
+        ];
         let members = [pax(b'x', &records), file("ignored", noise(stored))];
         let reply = daemon.put(tar_at(daemon.path("root")), archive(members));
         assert_eq!(reply.status, 400, "{what}: {reply:?}");
@@ -109,15 +144,24 @@ impl Sparse {
 
     /// The pieces one behind the other, as an archive stores them.
     fn stored(&self) -> Vec<u8> {
-        self.pieces.iter().flat_map(|(_, piece)| piece.clone()).collect()
+        self.pieces
+            .iter()
+            .flat_map(|(_, piece)| piece.clone())
+            .collect()
     }
 
     /// The map, with the empty piece that GNU tar puts at the end of a file that ends in a hole.
     fn map(&self) -> Vec<(u64, u64)> {
         let length = |piece: &Vec<u8>| u64::try_from(piece.len()).expect("64 bits");
-        let mut map: Vec<(u64, u64)> =
-            self.pieces.iter().map(|(offset, piece)| (*offset, length(piece))).collect();
-        if map.last().is_none_or(|(offset, length)| offset + length < self.length) {
+        let mut map: Vec<(u64, u64)> = self
+            .pieces
+            .iter()
+            .map(|(offset, piece)| (*offset, length(piece)))
+            .collect();
+        if map
+            .last()
+            .is_none_or(|(offset, length)| offset + length < self.length)
+        {
             map.push((self.length, 0));
         }
         map
@@ -160,24 +204,47 @@ fn old_gnu(sparse: &Sparse) -> Member {
 
 fn pax_0_0(sparse: &Sparse) -> Vec<Member> {
     let mut records = pax_record("GNU.sparse.size", sparse.length.to_string().as_bytes());
-    records.extend(pax_record("GNU.sparse.numblocks", sparse.map().len().to_string().as_bytes()));
+    records.extend(pax_record(
+        "GNU.sparse.numblocks",
+        sparse.map().len().to_string().as_bytes(),
+    ));
     for (offset, length) in sparse.map() {
-        records.extend(pax_record("GNU.sparse.offset", offset.to_string().as_bytes()));
-        records.extend(pax_record("GNU.sparse.numbytes", length.to_string().as_bytes()));
+        records.extend(pax_record(
+            "GNU.sparse.offset",
+            offset.to_string().as_bytes(),
+        ));
+        records.extend(pax_record(
+            "GNU.sparse.numbytes",
+            length.to_string().as_bytes(),
+        ));
     }
-    vec![Member::new(b'x', "@PaxHeader").data(records), file("name", sparse.stored())]
+    vec![
+        Member::new(b'x', "@PaxHeader").data(records),
+        file("name", sparse.stored()),
+    ]
 }
 
 fn pax_0_1(sparse: &Sparse) -> Vec<Member> {
-    let map: Vec<String> = sparse.map().iter().map(|(offset, length)| format!("{offset},{length}")).collect();
-    let (size, count, map) = (sparse.length.to_string(), map.len().to_string(), map.join(","));
+    let map: Vec<String> = sparse
+        .map()
+        .iter()
+        .map(|(offset, length)| format!("{offset},{length}"))
+        .collect();
+    let (size, count, map) = (
+        sparse.length.to_string(),
+        map.len().to_string(),
+        map.join(","),
+    );
     let records = [
         ("GNU.sparse.size", size.as_str()),
         ("GNU.sparse.numblocks", count.as_str()),
         ("GNU.sparse.name", "name"),
         ("GNU.sparse.map", map.as_str()),
     ];
-    vec![pax(b'x', &records), file("GNUSparseFile.1/name", sparse.stored())]
+    vec![
+        pax(b'x', &records),
+        file("GNUSparseFile.1/name", sparse.stored()),
+    ]
 }
 
 fn pax_1_0(sparse: &Sparse) -> Vec<Member> {
@@ -199,5 +266,8 @@ fn pax_1_0(sparse: &Sparse) -> Vec<Member> {
 
 /// Pairs of octal numbers, twelve bytes each.
 fn entries(pieces: &[(u64, u64)]) -> Vec<u8> {
-    pieces.iter().flat_map(|(offset, length)| format!("{offset:011o}\0{length:011o}\0").into_bytes()).collect()
+    pieces
+        .iter()
+        .flat_map(|(offset, length)| format!("{offset:011o}\0{length:011o}\0").into_bytes())
+        .collect()
 }

@@ -175,7 +175,6 @@ pub(super) fn too_long() -> Error {
 pub(super) fn status(kind: Kind) -> StatusCode {
     match kind {
         Kind::Malformed
-        | Kind::BadHead
         | Kind::ClientGone
         | Kind::UnknownUser
         | Kind::UnknownGroup

@@ -41,6 +41,7 @@ fn alone_with(name: &str, change: impl FnOnce(&mut Limits), scene: impl AsyncFnO
             stdin_write_timeout: LONG,
             max_stdin_write_bytes: 1 << 20,
             oom_score: None,
+            descriptors: None,
         };
         change(&mut limits);
         let code = ring::start(driver, async {

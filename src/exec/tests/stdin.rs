@@ -11,7 +11,9 @@ fn stdin_is_written_in_turn_and_closed_once() {
     alone(
         "stdin::stdin_is_written_in_turn_and_closed_once",
         async |execs| {
-            let mut cat = launch("e", "cat");
+            let gate = std::env::temp_dir().join(format!("ringd-gate-{}", std::process::id()));
+            let script = format!("until [ -e {0} ]; do :; done; rm {0}; cat", gate.display());
+            let mut cat = launch("e", &script);
             cat.stdin = true;
             let exec = start(&execs, cat).await;
             let big = vec![b'a'; 1 << 20];
@@ -21,6 +23,7 @@ fn stdin_is_written_in_turn_and_closed_once() {
                 first(early.as_mut(), ready(())).await,
                 First::Right(())
             ));
+            std::fs::write(&gate, "").expect("the gate opens");
             let (late, early) = both(execs.write(&exec, b"end", true), early).await;
             assert!(early.is_ok() && late.is_ok());
             assert_eq!(
