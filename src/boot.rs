@@ -149,7 +149,14 @@ mod tests {
     fn the_token_is_all_that_follows_one_space() {
         assert_eq!(permits(Some("Bearer tok")), Verdict::Granted);
         assert_eq!(permits(Some("bEARER tok")), Verdict::Granted);
-        for value in ["Bearer  tok", "Bearer tok2", "Bearer to", "Basic tok", "Bearertok", "Bearer"] {
+        for value in [
+            "Bearer  tok",
+            "Bearer tok2",
+            "Bearer to",
+            "Basic tok",
+            "Bearertok",
+            "Bearer",
+        ] {
             assert_eq!(permits(Some(value)), Verdict::Denied, "{value}");
         }
         assert_eq!(permits(None), Verdict::Denied);

@@ -46,10 +46,7 @@ pub fn flush() -> bool {
 
 /// Lines that were dropped since start.
 pub fn dropped() -> u64 {
-    QUEUE
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .dropped
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner).dropped
 }
 
 /// Bytes of log that wait for stderr at most.

@@ -68,7 +68,10 @@ fn two_listeners_cannot_share_a_port() {
     on_both(|| async {
         let first = Listener::tcp(local()).expect("a listener");
         let taken: SocketAddr = address(&first).parse().expect("an address");
-        assert!(Listener::tcp(taken).is_err(), "the port was shared silently");
+        assert!(
+            Listener::tcp(taken).is_err(),
+            "the port was shared silently"
+        );
     });
 }
 
@@ -80,7 +83,10 @@ fn a_unix_listener_works_and_cleans_up() {
         let listener = Listener::unix(&path, 0o600).expect("a listener");
         let client = UnixStream::connect(&path).expect("connects");
         listener.accept().await.expect("accepts");
-        assert!(Listener::unix(&path, 0o600).is_err(), "a second one took over a live socket");
+        assert!(
+            Listener::unix(&path, 0o600).is_err(),
+            "a second one took over a live socket"
+        );
         drop((client, listener));
         assert!(!path.exists(), "the socket's file was left behind");
     });
@@ -118,7 +124,10 @@ fn a_dropped_read_loses_no_byte() {
             drop(read);
             seen.extend_from_slice(&scratch);
             while seen.len() <= usize::from(number) {
-                socket.recv(&mut seen).await.expect("the byte is still there");
+                socket
+                    .recv(&mut seen)
+                    .await
+                    .expect("the byte is still there");
             }
         }
         assert_eq!(seen, (0..100).collect::<Vec<u8>>());
@@ -140,11 +149,14 @@ fn a_busy_task_starves_neither_timers_nor_the_others() {
                 // Always ready: it yields only through the driver.
                 busy.send_all(&[0; 512], false).await.expect("sends");
                 let _ = drained.read(&mut scratch);
-                Fd::new(rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd"))
-                    .expect("pollable")
-                    .readable()
-                    .await
-                    .expect("readable at once");
+                Fd::new(
+                    rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
+                        .expect("an eventfd"),
+                )
+                .expect("pollable")
+                .readable()
+                .await
+                .expect("readable at once");
             }
         });
         sleep(Duration::from_millis(30)).await;
@@ -178,7 +190,10 @@ fn a_sender_whose_peer_always_reads_gives_way() {
         }
         stop.set(true);
         ended.wait().await;
-        pool::run(move || reader.join()).await.expect("a result").expect("no panic");
+        pool::run(move || reader.join())
+            .await
+            .expect("a result")
+            .expect("no panic");
     });
 }
 
@@ -233,7 +248,10 @@ fn a_low_water_mark_above_the_tail_does_not_hang_at_the_end() {
         client.write_all(b"tail").expect("writes");
         drop(client);
         let mut seen = Vec::with_capacity(16);
-        socket.recv(&mut seen).await.expect("the end of the stream wakes the reader");
+        socket
+            .recv(&mut seen)
+            .await
+            .expect("the end of the stream wakes the reader");
         assert_eq!(seen, b"tail");
     });
 }
@@ -241,7 +259,9 @@ fn a_low_water_mark_above_the_tail_does_not_hang_at_the_end() {
 #[test]
 fn blocking_jobs_come_back_and_their_panics_are_errors() {
     on_both(|| async {
-        let jobs: Vec<_> = (0..20u64).map(|number| pool::run(move || number * 2)).collect();
+        let jobs: Vec<_> = (0..20u64)
+            .map(|number| pool::run(move || number * 2))
+            .collect();
         for (number, job) in (0..).zip(jobs) {
             assert_eq!(job.await.expect("a result"), number * 2);
         }
@@ -292,7 +312,11 @@ fn a_deadline_too_far_away_never_comes() {
 
 fn temporary(bytes: &[u8]) -> std::fs::File {
     let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
-    let fd = rustix::fs::open(std::env::temp_dir(), flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    let fd = rustix::fs::open(
+        std::env::temp_dir(),
+        flags,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    );
     let mut file = std::fs::File::from(fd.expect("a temporary file"));
     file.write_all(bytes).expect("writes");
     file
@@ -301,7 +325,9 @@ fn temporary(bytes: &[u8]) -> std::fs::File {
 #[test]
 fn an_inflow_is_copied_whole_and_a_refusal_stops_it() {
     on_both(|| async {
-        let bytes: Vec<u8> = (0..20_000_000u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+        let bytes: Vec<u8> = (0..20_000_000u32)
+            .map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1])
+            .collect();
         let target = temporary(b"");
         let mut checks = 0;
         let mut source = flow::Ready::new(bytes.clone());
@@ -314,7 +340,9 @@ fn an_inflow_is_copied_whole_and_a_refusal_stops_it() {
         assert_eq!(count, bytes.len() as u64);
         assert_eq!(checks, 2, "free space is asked for every eight MiB");
         let mut back = Vec::with_capacity(bytes.len());
-        while let (Ok(1..), grown) = file::read_at(&target, std::mem::take(&mut back), back.len() as u64).await {
+        while let (Ok(1..), grown) =
+            file::read_at(&target, std::mem::take(&mut back), back.len() as u64).await
+        {
             back = grown;
             if back.len() == bytes.len() {
                 break;
@@ -335,7 +363,8 @@ fn a_file_is_sent_whole_cached_or_not() {
         let bytes: Vec<u8> = (0..3_000_001u32).map(|n| n.to_le_bytes()[1]).collect();
         let source = temporary(&bytes);
         rustix::fs::fsync(&source).expect("syncs");
-        rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed).expect("drops the cache");
+        rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed)
+            .expect("drops the cache");
         for _ in ["cold", "warm"] {
             let (near, mut far) = UnixStream::pair().expect("a pair");
             let socket = Socket::new(OwnedFd::from(near), PATIENCE).expect("a socket");
@@ -366,7 +395,8 @@ fn a_file_that_is_shorter_than_promised_is_an_error() {
 fn a_batch_reads_small_files_and_tells_what_is_missing() {
     on_both(|| async {
         let kind = std::thread::current().id();
-        let folder = std::env::temp_dir().join(format!("ringd-batch-{}-{kind:?}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("ringd-batch-{}-{kind:?}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder");
         for number in 0..200 {
             std::fs::write(folder.join(number.to_string()), vec![b'x'; number]).expect("a file");
@@ -388,9 +418,17 @@ fn a_batch_reads_small_files_and_tells_what_is_missing() {
                 assert_eq!(bytes.expect("a file").len(), number);
             }
         }
-        let odd = [wanted("absent".into(), 1), wanted("link".into(), 1), wanted("5".into(), 9), wanted("9".into(), 3)];
+        let odd = [
+            wanted("absent".into(), 1),
+            wanted("link".into(), 1),
+            wanted("5".into(), 9),
+            wanted("9".into(), 3),
+        ];
         let read = batch::read_files(odd.into()).await;
-        let told: Vec<_> = read.into_iter().map(|bytes| bytes.map(|bytes| bytes.len()).ok()).collect();
+        let told: Vec<_> = read
+            .into_iter()
+            .map(|bytes| bytes.map(|bytes| bytes.len()).ok())
+            .collect();
         assert_eq!(told, [None, None, Some(5), Some(3)]);
         assert!(open_descriptors() <= before + 8, "descriptors were leaked");
         std::fs::remove_dir_all(&folder).expect("removed");
@@ -401,7 +439,8 @@ fn a_batch_reads_small_files_and_tells_what_is_missing() {
 fn a_child_inherits_three_descriptors_and_nothing_else() {
     on_both(|| async {
         let leak = rustix::pipe::pipe().expect("pipes without close-on-exec");
-        let (out, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
+        let (out, write) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
         let null = std::fs::File::open("/dev/null").expect("the null device");
         let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
         let image = child::Image {
@@ -421,7 +460,9 @@ fn a_child_inherits_three_descriptors_and_nothing_else() {
         drop(write);
         let seen = pool::run(move || {
             let mut seen = String::new();
-            std::fs::File::from(out).read_to_string(&mut seen).map(|_| seen)
+            std::fs::File::from(out)
+                .read_to_string(&mut seen)
+                .map(|_| seen)
         });
         let seen = seen.await.expect("a result").expect("read");
         // The fourth is the directory that ls itself has opened.
@@ -477,11 +518,19 @@ fn a_child_that_cannot_start_says_why() {
                 timer_slack: None,
                 stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
             };
-            child::Child::start(&image).map(drop).map_err(|error| error.raw_os_error())
+            child::Child::start(&image)
+                .map(drop)
+                .map_err(|error| error.raw_os_error())
         };
         assert_eq!(start(&["/nonexistent"], None), Err(Some(libc::ENOENT)));
         assert_eq!(start(&["/etc/passwd"], None), Err(Some(libc::EACCES)));
-        assert_eq!(start(&["/etc/passwd", "/nonexistent"], None), Err(Some(libc::EACCES)));
-        assert_eq!(start(&["/bin/true"], Some("/nonexistent")), Err(Some(libc::ENOENT)));
+        assert_eq!(
+            start(&["/etc/passwd", "/nonexistent"], None),
+            Err(Some(libc::EACCES))
+        );
+        assert_eq!(
+            start(&["/bin/true"], Some("/nonexistent")),
+            Err(Some(libc::ENOENT))
+        );
     });
 }

@@ -55,7 +55,9 @@ fn imports(text: &str) -> Vec<String> {
     found
 }
 
-const ROOMS: &[&str] = &["exec", "fs", "tunnel", "image", "pod", "boot", "health", "hooks", "procs"];
+const ROOMS: &[&str] = &[
+    "exec", "fs", "tunnel", "image", "pod", "boot", "health", "hooks", "procs",
+];
 
 fn may_import(from: &str, to: &str) -> bool {
     let below = ["error", "wire", "ring"];
@@ -88,7 +90,10 @@ fn imports_point_down() {
 fn unsafe_code_lives_in_the_ring() {
     for (file, text) in sources("src") {
         let lifted = text.contains("expect(unsafe_code");
-        assert!(!lifted || file.starts_with("src/ring/"), "{file} lifts the lint on unsafe code");
+        assert!(
+            !lifted || file.starts_with("src/ring/"),
+            "{file} lifts the lint on unsafe code"
+        );
     }
 }
 
@@ -106,7 +111,10 @@ fn a_file_is_a_room() {
 fn every_module_says_what_it_owns() {
     for folder in ["src", "tests", "bench/src"] {
         for (file, text) in sources(folder) {
-            assert!(text.starts_with("//! "), "{file} does not open with a sentence");
+            assert!(
+                text.starts_with("//! "),
+                "{file} does not open with a sentence"
+            );
         }
     }
 }
@@ -152,10 +160,17 @@ fn the_readme_lists_every_setting() {
         let line = line.unwrap_or_else(|| panic!("the README's table lacks --{}", setting.name));
         if !setting.default.is_empty() {
             let default = format!("`{}`", setting.default);
-            assert!(line.contains(&default), "the README tells another default of --{}", setting.name);
+            assert!(
+                line.contains(&default),
+                "the README tells another default of --{}",
+                setting.name
+            );
         }
         if let Some(variable) = setting.agentd {
-            assert!(line.contains(variable), "the README does not tell {variable}");
+            assert!(
+                line.contains(variable),
+                "the README does not tell {variable}"
+            );
         }
     }
 }
@@ -163,12 +178,28 @@ fn the_readme_lists_every_setting() {
 #[test]
 fn the_top_level_holds_what_a_newcomer_expects() {
     let known = [
-        ".ci", ".git", ".gitignore", "Cargo.lock", "Cargo.toml", "CHANGELOG.md", "LICENSE-APACHE",
-        "LICENSE-MIT", "README.md", "bench", "deny.toml", "docs", "src", "target", "tests",
+        ".ci",
+        ".git",
+        ".gitignore",
+        "Cargo.lock",
+        "Cargo.toml",
+        "CHANGELOG.md",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "README.md",
+        "bench",
+        "deny.toml",
+        "docs",
+        "src",
+        "target",
+        "tests",
     ];
     for entry in fs::read_dir(root()).expect("the root") {
         let name = entry.expect("an entry").file_name();
         let name = name.to_string_lossy().into_owned();
-        assert!(known.contains(&name.as_str()), "{name} does not belong at the top");
+        assert!(
+            known.contains(&name.as_str()),
+            "{name} does not belong at the top"
+        );
     }
 }

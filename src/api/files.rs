@@ -171,7 +171,9 @@ async fn write_tar(app: Rc<App>, mut call: Call) -> Result<Answer> {
 fn uncoded(fields: &Fields) -> Result<()> {
     let coded = |value: &[u8]| !value.trim_ascii().eq_ignore_ascii_case(b"identity");
     if fields.all("content-encoding").any(coded) {
-        return Err(Kind::UnsupportedCoding.told("the body is in a content coding that is not known here"));
+        return Err(
+            Kind::UnsupportedCoding.told("the body is in a content coding that is not known here")
+        );
     }
     Ok(())
 }

@@ -31,30 +31,43 @@ macro_rules! hook {
 
 /// The rows of this room.
 pub static ROWS: &[Row] = &[
-    hook!("ready", "the image build asks whether the daemon runs", |app, _| -> Run {
-        Box::pin(acknowledge(app, "ready"))
-    }),
-    hook!("validate", "the image build asks whether the snapshot is usable", |app, _| -> Run {
-        Box::pin(acknowledge(app, "validate"))
-    }),
+    hook!(
+        "ready",
+        "the image build asks whether the daemon runs",
+        |app, _| -> Run { Box::pin(acknowledge(app, "ready")) }
+    ),
+    hook!(
+        "validate",
+        "the image build asks whether the snapshot is usable",
+        |app, _| -> Run { Box::pin(acknowledge(app, "validate")) }
+    ),
     Row {
         errors: &[Kind::Malformed, Kind::TokenTaken],
-        ..hook!("run", "installs the token, the launch environment and the identity, once", |app, call| -> Run {
-            Box::pin(run(app, call))
-        })
+        ..hook!(
+            "run",
+            "installs the token, the launch environment and the identity, once",
+            |app, call| -> Run { Box::pin(run(app, call)) }
+        )
     },
-    hook!("suspend", "the guest is about to be frozen", |app, _| -> Run {
+    hook!("suspend", "the guest is about to be frozen", |app,
+                                                         _|
+     -> Run {
         Box::pin(acknowledge(app, "suspend"))
     }),
     hook!("resume", "the guest was thawed", |app, _| -> Run {
         Box::pin(acknowledge(app, "resume"))
     }),
-    hook!("terminate", "the guest is about to end: requests under way finish, then the daemon leaves", |app, _| -> Run {
-        Box::pin(terminate(app))
-    }),
+    hook!(
+        "terminate",
+        "the guest is about to end: requests under way finish, then the daemon leaves",
+        |app, _| -> Run { Box::pin(terminate(app)) }
+    ),
 ];
 
-#[expect(clippy::unused_async, reason = "a row answers with a future, though this one has nothing to wait for")]
+#[expect(
+    clippy::unused_async,
+    reason = "a row answers with a future, though this one has nothing to wait for"
+)]
 async fn acknowledge(app: Rc<App>, hook: &'static str) -> Result<Answer> {
     observe(&app, hook);
     if hook == "resume" && !app.boot.is_done() {
@@ -63,7 +76,10 @@ async fn acknowledge(app: Rc<App>, hook: &'static str) -> Result<Answer> {
     Ok(Answer::Empty)
 }
 
-#[expect(clippy::unused_async, reason = "a row answers with a future, though this one has nothing to wait for")]
+#[expect(
+    clippy::unused_async,
+    reason = "a row answers with a future, though this one has nothing to wait for"
+)]
 async fn terminate(app: Rc<App>) -> Result<Answer> {
     observe(&app, "terminate");
     if app.config.terminate_drains {
@@ -74,7 +90,8 @@ async fn terminate(app: Rc<App>) -> Result<Answer> {
 
 fn observe(app: &App, hook: &'static str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    app.hooks.record(hook, now.map_or(0, |since| since.as_secs()));
+    app.hooks
+        .record(hook, now.map_or(0, |since| since.as_secs()));
     tracing::info!(hook, "hook invoked");
 }
 

@@ -126,15 +126,24 @@ mod tests {
     #[test]
     fn a_path_finds_its_row() {
         assert_eq!(named("GET", "/v1/health"), ("health", String::new()));
-        assert_eq!(named("HEAD", "/v1/exec/a%2Fb%20c"), ("exec.poll", "a/b c".into()));
+        assert_eq!(
+            named("HEAD", "/v1/exec/a%2Fb%20c"),
+            ("exec.poll", "a/b c".into())
+        );
         assert_eq!(named("POST", "/v1/exec/x/kill"), ("exec.kill", "x".into()));
     }
 
     #[test]
     fn a_spelled_path_shadows_an_id() {
         assert_eq!(named("POST", "/v1/exec/start").0, "exec.start");
-        assert_eq!(named("GET", "/v1/exec/start"), ("wrong method", "POST".into()));
-        assert_eq!(named("GET", "/v1/exec/%73tart"), ("exec.poll", "start".into()));
+        assert_eq!(
+            named("GET", "/v1/exec/start"),
+            ("wrong method", "POST".into())
+        );
+        assert_eq!(
+            named("GET", "/v1/exec/%73tart"),
+            ("exec.poll", "start".into())
+        );
     }
 
     #[test]
@@ -145,7 +154,15 @@ mod tests {
 
     #[test]
     fn what_is_not_in_the_table_is_nothing() {
-        for path in ["/", "*", "/v1/health/", "//v1/health", "/v1/exec", "/v1/exec/", "/v1/exec//kill"] {
+        for path in [
+            "/",
+            "*",
+            "/v1/health/",
+            "//v1/health",
+            "/v1/exec",
+            "/v1/exec/",
+            "/v1/exec//kill",
+        ] {
             assert_eq!(named("GET", path).0, "nothing", "{path}");
         }
     }

@@ -68,7 +68,9 @@ fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> 
         } else if let Some((name, value)) = name.split_once('=') {
             flags.push((name.into(), value.into()));
         } else {
-            let value = rest.next().ok_or_else(|| format!("--{name} needs a value"))?;
+            let value = rest
+                .next()
+                .ok_or_else(|| format!("--{name} needs a value"))?;
             flags.push((name.into(), value.clone()));
         }
     }
@@ -102,7 +104,10 @@ async fn serve(config: Config) -> i32 {
     }
     spawn("housekeeping", keep_house(Rc::clone(&app)));
     let stopped = Rc::new(Event::default());
-    spawn("signals", obey(signals, Rc::clone(&app), Rc::clone(&stopped)));
+    spawn(
+        "signals",
+        obey(signals, Rc::clone(&app), Rc::clone(&stopped)),
+    );
     app.connections.drain.after(0).await;
     tracing::info!(connections = app.connections.count(), "draining");
     let deadline = Deadline::after(app.config.drain_timeout);

@@ -38,7 +38,9 @@ impl FromStr for Address {
                     .ok_or_else(|| bad("the host has no address"))
             }
             Some(("unix", path)) if path.starts_with('/') => Ok(Self::Unix(path.into())),
-            Some(("unix", _)) => Err(bad("the path must be absolute, as in unix:///run/ringd.sock")),
+            Some(("unix", _)) => Err(bad(
+                "the path must be absolute, as in unix:///run/ringd.sock",
+            )),
             Some(("vsock", rest)) => {
                 let pair = rest.split_once(':');
                 let (cid, port) = pair.ok_or_else(|| bad("vsock://cid:port is expected"))?;
@@ -91,7 +93,15 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_with_its_name() {
-        for text in ["", "80", "127.0.0.1", "unix://relative", "vsock://3", "fd://2", "ftp://x:1"] {
+        for text in [
+            "",
+            "80",
+            "127.0.0.1",
+            "unix://relative",
+            "vsock://3",
+            "fd://2",
+            "ftp://x:1",
+        ] {
             let error = text.parse::<Address>().expect_err(text);
             assert!(error.contains(text), "{error}");
         }

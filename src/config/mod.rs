@@ -74,15 +74,22 @@ impl Config {
         let mut ignored = Vec::new();
         for (index, setting) in SETTINGS.iter().enumerate() {
             (setting.set)(&mut config, setting.default).map_err(|why| {
-                Unusable(format!("the default of {} does not parse: {why}", setting.name))
+                Unusable(format!(
+                    "the default of {} does not parse: {why}",
+                    setting.name
+                ))
             })?;
             config.origins.push("default".into());
-            let agentd = setting.agentd.and_then(|name| Some((name, variable(name)?)));
+            let agentd = setting
+                .agentd
+                .and_then(|name| Some((name, variable(name)?)));
             if let Some((name, value)) = agentd {
                 let value = (setting.adapt)(&value);
                 match (setting.set)(&mut config, &value) {
                     Ok(()) => config.origins[index] = name.into(),
-                    Err(why) => ignored.push(Ignored(format!("{name}: {why}; the default is used"))),
+                    Err(why) => {
+                        ignored.push(Ignored(format!("{name}: {why}; the default is used")))
+                    }
                 }
             }
             let name = setting.variable();
@@ -102,7 +109,10 @@ impl Config {
                 config.origins[index] = "flag".into();
             }
             if values.len() > 1 && setting.name != "listen" {
-                return Err(Unusable(format!("--{} is given more than once", setting.name)));
+                return Err(Unusable(format!(
+                    "--{} is given more than once",
+                    setting.name
+                )));
             }
         }
         let known = |flag: &str| SETTINGS.iter().any(|setting| setting.name == flag);
@@ -215,7 +225,10 @@ mod tests {
         let config = read(&[], &[("AGENTD_PORT", "9100")]).expect("usable");
         assert_eq!(config.listen[0].to_string(), "tcp://0.0.0.0:9100");
         let config = read(&[("listen", "127.0.0.1:1")], &[("AGENTD_PORT", "9100")]);
-        assert_eq!(config.expect("usable").listen[0].to_string(), "tcp://127.0.0.1:1");
+        assert_eq!(
+            config.expect("usable").listen[0].to_string(),
+            "tcp://127.0.0.1:1"
+        );
     }
 
     #[test]
@@ -223,8 +236,14 @@ mod tests {
         let config = read(&[("log", "debug")], &[("RINGD_DRAIN_TIMEOUT", "0.5")]).expect("usable");
         let text = config.printed();
         assert!(text.contains("log = debug (flag)\n"), "{text}");
-        assert!(text.contains("drain-timeout = 0.5 (RINGD_DRAIN_TIMEOUT)\n"), "{text}");
-        assert!(text.contains("listen = tcp://127.0.0.1:9000 (default)\n"), "{text}");
+        assert!(
+            text.contains("drain-timeout = 0.5 (RINGD_DRAIN_TIMEOUT)\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("listen = tcp://127.0.0.1:9000 (default)\n"),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), SETTINGS.len());
     }
 }

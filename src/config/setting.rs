@@ -97,7 +97,9 @@ pub static SETTINGS: &[Setting] = &[
         unit: "OCTAL",
         about: "permissions of a Unix socket that is created",
         set: |config, text| {
-            let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+            let mode = u32::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o777);
             config.unix_mode = mode.ok_or_else(|| format!("{text:?} is not an octal mode"))?;
             Ok(())
         },
@@ -112,7 +114,8 @@ pub static SETTINGS: &[Setting] = &[
         about: "auto, uring or epoll; auto takes io_uring where the kernel allows it",
         set: |config, text| {
             let parsed = text.parse();
-            config.driver = parsed.map_err(|()| format!("{text:?} is none of auto, uring, epoll"))?;
+            config.driver =
+                parsed.map_err(|()| format!("{text:?} is none of auto, uring, epoll"))?;
             Ok(())
         },
         show: |config| config.driver.to_string(),
@@ -131,46 +134,170 @@ pub static SETTINGS: &[Setting] = &[
         },
         show: |config| config.log.clone(),
     },
-    number!("max-connections", None, "1024", "COUNT", limits.max_connections, (1, 1 << 20),
-        "connections served at once on each listener; further ones wait in its backlog"),
-    number!("max-head-bytes", None, "65536", "BYTES", limits.head.bytes, (256, 1 << 20),
-        "size of a request head; past it 431"),
-    number!("max-head-fields", None, "100", "COUNT", limits.head.fields, (1, MOST_FIELDS),
-        "header fields of a request; past it 431"),
-    number!("max-target-bytes", None, "8192", "BYTES", limits.head.target, (64, 1 << 20),
-        "size of a request target; past it 414"),
-    seconds!("head-timeout", None, "30", limits.head_timeout,
-        "how long a request head may take from its first byte"),
-    seconds!("idle-timeout", None, "75", limits.idle_timeout,
-        "how long a connection may wait for its next request"),
-    seconds!("body-timeout", None, "60", limits.body_timeout,
-        "how long a client may neither send nor take a byte of a message that is under way"),
-    number!("max-body-bytes", Some("AGENTD_MAX_BODY_BYTES"), "536870912", "BYTES", limits.max_body_bytes, (0, u64::MAX),
-        "size of a request body; past it 413"),
-    number!("max-drain-bytes", None, "65536", "BYTES", limits.max_drain_bytes, (0, 1 << 30),
-        "unread body of a refused request that is read away to keep the connection"),
-    number!("max-output-bytes", Some("AGENTD_MAX_OUTPUT_BYTES"), "8388608", "BYTES", limits.max_output_bytes, (0, 1 << 40),
-        "output kept for the polled result, for each of stdout and stderr"),
-    seconds!("output-linger", Some("AGENTD_OUTPUT_LINGER_SECS"), "5", limits.output_linger,
-        "how long output is still read after the command has exited"),
-    seconds!("exec-ttl", Some("AGENTD_EXEC_TTL_SECS"), "900", limits.exec_ttl,
-        "how long an acknowledged exec is remembered"),
-    number!("stream-buffer-bytes", Some("AGENTD_STREAM_BUFFER_BYTES"), "1048576", "BYTES", limits.stream_buffer_bytes, (0, 1 << 40),
-        "output of each exec that can be replayed"),
-    seconds!("sse-keepalive", Some("AGENTD_SSE_KEEPALIVE_SECS"), "15", limits.sse_keepalive,
-        "silence on an output stream after which a comment is sent"),
-    number!("max-stdin-write-bytes", Some("AGENTD_MAX_STDIN_WRITE_BYTES"), "1048576", "BYTES", limits.max_stdin_write_bytes, (0, 1 << 30),
-        "decoded bytes of one write to a standard input"),
-    seconds!("stdin-write-timeout", None, "5", limits.stdin_write_timeout,
-        "how long a write to a standard input may wait for the command to read"),
-    seconds!("kill-grace", None, "10", limits.kill_grace,
-        "time between SIGTERM and SIGKILL"),
-    number!("disk-reserve-bytes", Some("AGENTD_DISK_RESERVE_BYTES"), "268435456", "BYTES", limits.disk_reserve_bytes, (0, u64::MAX),
-        "free space below which writes are refused with 507; 0 disables the check"),
-    number!("max-tar-members", None, "100000", "COUNT", limits.max_tar_members, (0, u64::MAX),
-        "members of an archive; past it 413"),
-    number!("max-tar-bytes", None, "8589934592", "BYTES", limits.max_tar_bytes, (0, u64::MAX),
-        "file bytes of an archive; past it 413"),
+    number!(
+        "max-connections",
+        None,
+        "1024",
+        "COUNT",
+        limits.max_connections,
+        (1, 1 << 20),
+        "connections served at once on each listener; further ones wait in its backlog"
+    ),
+    number!(
+        "max-head-bytes",
+        None,
+        "65536",
+        "BYTES",
+        limits.head.bytes,
+        (256, 1 << 20),
+        "size of a request head; past it 431"
+    ),
+    number!(
+        "max-head-fields",
+        None,
+        "100",
+        "COUNT",
+        limits.head.fields,
+        (1, MOST_FIELDS),
+        "header fields of a request; past it 431"
+    ),
+    number!(
+        "max-target-bytes",
+        None,
+        "8192",
+        "BYTES",
+        limits.head.target,
+        (64, 1 << 20),
+        "size of a request target; past it 414"
+    ),
+    seconds!(
+        "head-timeout",
+        None,
+        "30",
+        limits.head_timeout,
+        "how long a request head may take from its first byte"
+    ),
+    seconds!(
+        "idle-timeout",
+        None,
+        "75",
+        limits.idle_timeout,
+        "how long a connection may wait for its next request"
+    ),
+    seconds!(
+        "body-timeout",
+        None,
+        "60",
+        limits.body_timeout,
+        "how long a client may neither send nor take a byte of a message that is under way"
+    ),
+    number!(
+        "max-body-bytes",
+        Some("AGENTD_MAX_BODY_BYTES"),
+        "536870912",
+        "BYTES",
+        limits.max_body_bytes,
+        (0, u64::MAX),
+        "size of a request body; past it 413"
+    ),
+    number!(
+        "max-drain-bytes",
+        None,
+        "65536",
+        "BYTES",
+        limits.max_drain_bytes,
+        (0, 1 << 30),
+        "unread body of a refused request that is read away to keep the connection"
+    ),
+    number!(
+        "max-output-bytes",
+        Some("AGENTD_MAX_OUTPUT_BYTES"),
+        "8388608",
+        "BYTES",
+        limits.max_output_bytes,
+        (0, 1 << 40),
+        "output kept for the polled result, for each of stdout and stderr"
+    ),
+    seconds!(
+        "output-linger",
+        Some("AGENTD_OUTPUT_LINGER_SECS"),
+        "5",
+        limits.output_linger,
+        "how long output is still read after the command has exited"
+    ),
+    seconds!(
+        "exec-ttl",
+        Some("AGENTD_EXEC_TTL_SECS"),
+        "900",
+        limits.exec_ttl,
+        "how long an acknowledged exec is remembered"
+    ),
+    number!(
+        "stream-buffer-bytes",
+        Some("AGENTD_STREAM_BUFFER_BYTES"),
+        "1048576",
+        "BYTES",
+        limits.stream_buffer_bytes,
+        (0, 1 << 40),
+        "output of each exec that can be replayed"
+    ),
+    seconds!(
+        "sse-keepalive",
+        Some("AGENTD_SSE_KEEPALIVE_SECS"),
+        "15",
+        limits.sse_keepalive,
+        "silence on an output stream after which a comment is sent"
+    ),
+    number!(
+        "max-stdin-write-bytes",
+        Some("AGENTD_MAX_STDIN_WRITE_BYTES"),
+        "1048576",
+        "BYTES",
+        limits.max_stdin_write_bytes,
+        (0, 1 << 30),
+        "decoded bytes of one write to a standard input"
+    ),
+    seconds!(
+        "stdin-write-timeout",
+        None,
+        "5",
+        limits.stdin_write_timeout,
+        "how long a write to a standard input may wait for the command to read"
+    ),
+    seconds!(
+        "kill-grace",
+        None,
+        "10",
+        limits.kill_grace,
+        "time between SIGTERM and SIGKILL"
+    ),
+    number!(
+        "disk-reserve-bytes",
+        Some("AGENTD_DISK_RESERVE_BYTES"),
+        "268435456",
+        "BYTES",
+        limits.disk_reserve_bytes,
+        (0, u64::MAX),
+        "free space below which writes are refused with 507; 0 disables the check"
+    ),
+    number!(
+        "max-tar-members",
+        None,
+        "100000",
+        "COUNT",
+        limits.max_tar_members,
+        (0, u64::MAX),
+        "members of an archive; past it 413"
+    ),
+    number!(
+        "max-tar-bytes",
+        None,
+        "8589934592",
+        "BYTES",
+        limits.max_tar_bytes,
+        (0, u64::MAX),
+        "file bytes of an archive; past it 413"
+    ),
     Setting {
         name: "spool-dir",
         agentd: None,
@@ -187,10 +314,22 @@ pub static SETTINGS: &[Setting] = &[
         },
         show: |config| config.limits.spool_dir.display().to_string(),
     },
-    number!("spool-memory-bytes", None, "1048576", "BYTES", limits.spool_memory_bytes, (0, 1 << 30),
-        "size up to which an uploaded archive waits in memory"),
-    seconds!("drain-timeout", None, "30", drain_timeout,
-        "how long requests under way may take to finish at shutdown"),
+    number!(
+        "spool-memory-bytes",
+        None,
+        "1048576",
+        "BYTES",
+        limits.spool_memory_bytes,
+        (0, 1 << 30),
+        "size up to which an uploaded archive waits in memory"
+    ),
+    seconds!(
+        "drain-timeout",
+        None,
+        "30",
+        drain_timeout,
+        "how long requests under way may take to finish at shutdown"
+    ),
     Setting {
         name: "terminate-hook",
         agentd: None,
@@ -206,7 +345,14 @@ pub static SETTINGS: &[Setting] = &[
             };
             Ok(())
         },
-        show: |config| if config.terminate_drains { "drain" } else { "ack" }.into(),
+        show: |config| {
+            if config.terminate_drains {
+                "drain"
+            } else {
+                "ack"
+            }
+            .into()
+        },
     },
 ];
 

@@ -177,7 +177,9 @@ impl Ring {
                 .build()
                 .flags(Flags::IO_HARDLINK)
                 .user_data(user | 1);
-            let close = opcode::Close::new(Fixed(number)).build().user_data(user | 2);
+            let close = opcode::Close::new(Fixed(number))
+                .build()
+                .user_data(user | 2);
             // SAFETY: the name, the how and the buffer live on the heap in `slots` or in the boxed entries of the
             // batch task, which waits for all answers before it lets go; the directory is kept open by `dirs`.
             unsafe {
@@ -213,7 +215,11 @@ impl Ring {
 impl Slot {
     fn of(wanted: &Wanted) -> Self {
         let how = OpenHow::new()
-            .flags((libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK).cast_unsigned().into())
+            .flags(
+                (libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                    .cast_unsigned()
+                    .into(),
+            )
             .resolve(libc::RESOLVE_NO_MAGICLINKS);
         Self {
             name: wanted.name.clone(),
@@ -225,7 +231,10 @@ impl Slot {
         }
     }
 
-    #[expect(unsafe_code, reason = "the kernel has filled the buffer, its length must be told")]
+    #[expect(
+        unsafe_code,
+        reason = "the kernel has filled the buffer, its length must be told"
+    )]
     fn outcome(mut self) -> io::Result<Vec<u8>> {
         if self.opened < 0 {
             return Err(io::Error::from_raw_os_error(-self.opened));
@@ -233,7 +242,10 @@ impl Slot {
         let Ok(count) = usize::try_from(self.read) else {
             return Err(io::Error::from_raw_os_error(-self.read));
         };
-        assert!(count <= self.bytes.capacity(), "the kernel wrote past a buffer");
+        assert!(
+            count <= self.bytes.capacity(),
+            "the kernel wrote past a buffer"
+        );
         // SAFETY: the kernel has written `count` bytes from the start, and `count` is within the capacity.
         unsafe { self.bytes.set_len(count) };
         Ok(self.bytes)

@@ -104,7 +104,10 @@ pub fn is_leader(pid: i32) -> bool {
     CHILDREN.with_borrow(|children| children.contains_key(&pid))
 }
 
-#[expect(unsafe_code, reason = "wait4 is the one call that also tells the usage")]
+#[expect(
+    unsafe_code,
+    reason = "wait4 is the one call that also tells the usage"
+)]
 fn wait_any() -> Option<(i32, Exit)> {
     let mut status = 0;
     // SAFETY: a zeroed rusage is valid; both pointers are to locals that outlive the call.
@@ -172,7 +175,10 @@ impl Plan {
     }
 }
 
-#[expect(unsafe_code, reason = "a child that shares our memory until exec has no safe wrapper")]
+#[expect(
+    unsafe_code,
+    reason = "a child that shares our memory until exec has no safe wrapper"
+)]
 fn vfork(image: &Image<'_>) -> io::Result<i32> {
     let mut plan = Plan::of(image);
     let stack = stack()?;
@@ -256,7 +262,11 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
             check(libc::chdir(plan.cwd).into())?;
         }
         if let Some(groups) = &plan.groups {
-            check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+            check(libc::syscall(
+                libc::SYS_setgroups,
+                groups.len(),
+                groups.as_ptr(),
+            ))?;
         }
         if let Some(gid) = plan.gid {
             check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
@@ -265,7 +275,12 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
             check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
         }
         // Older kernels lack the flag; every descriptor of ours is close-on-exec anyway.
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC);
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            CLOSE_RANGE_CLOEXEC,
+        );
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -300,7 +315,10 @@ fn check(result: libc::c_long) -> Result<(), i32> {
     if result < 0 { Err(errno()) } else { Ok(()) }
 }
 
-#[expect(unsafe_code, reason = "errno is read in the vfork child, without the standard library")]
+#[expect(
+    unsafe_code,
+    reason = "errno is read in the vfork child, without the standard library"
+)]
 fn errno() -> i32 {
     // SAFETY: the location is this thread's own errno.
     unsafe { *libc::__errno_location() }

@@ -133,8 +133,17 @@ fn build(choice: Choice) -> io::Result<(Driver, Runtime)> {
 
 /// Opens what this thread will need, so that running out of descriptors later takes nothing away from it.
 fn open_all() {
-    let opened = (pool::open().is_ok(), turn::bell().is_some(), batch::ring().is_some());
-    tracing::debug!(pool = opened.0, turn = opened.1, second_ring = opened.2, "opened");
+    let opened = (
+        pool::open().is_ok(),
+        turn::bell().is_some(),
+        batch::ring().is_some(),
+    );
+    tracing::debug!(
+        pool = opened.0,
+        turn = opened.1,
+        second_ring = opened.2,
+        "opened"
+    );
 }
 
 fn probe(choice: Choice) -> io::Result<Driver> {
@@ -170,7 +179,10 @@ fn probe(choice: Choice) -> io::Result<Driver> {
         }
         Err(error) if choice == Choice::Uring => {
             let kind = error.kind();
-            Err(io::Error::new(kind, format!("io_uring is refused here: {error}")))
+            Err(io::Error::new(
+                kind,
+                format!("io_uring is refused here: {error}"),
+            ))
         }
         Err(error) => Ok(Driver {
             uring: false,

@@ -102,7 +102,10 @@ impl Listener {
     ///
     /// # Errors
     /// The descriptor is not open, or not a listening socket.
-    #[expect(unsafe_code, reason = "a descriptor named by number must be taken over")]
+    #[expect(
+        unsafe_code,
+        reason = "a descriptor named by number must be taken over"
+    )]
     pub fn inherited(number: i32) -> io::Result<Self> {
         // SAFETY: F_GETFD touches no memory.
         if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {

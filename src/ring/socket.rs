@@ -124,14 +124,18 @@ impl Socket {
             // The bound of CHUNK makes the conversion exact.
             let count = usize::try_from(want).unwrap_or(usize::MAX);
             match rustix::fs::sendfile(&self.fd, file, Some(&mut position), count) {
-                Ok(0) => return Err(Kind::Internal.told("the file became shorter while it was sent")),
+                Ok(0) => {
+                    return Err(Kind::Internal.told("the file became shorter while it was sent"));
+                }
                 Ok(_) => {
                     self.spend(position - at).await;
                     at = position;
                 }
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {}
-                Err(error @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => return Err(gone(error)),
+                Err(error @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
+                    return Err(gone(error));
+                }
                 Err(error) => return Err(Kind::Internal.told("cannot read file").because(error)),
             }
             // On the ring this wait is also the turn of the other connections.
@@ -194,7 +198,9 @@ const BURST: u64 = 1024 * 1024;
 async fn bounded(patience: Duration, wait: impl Future<Output = io::Result<()>>) -> Result<()> {
     match within(patience, wait).await {
         Some(Ok(())) => Ok(()),
-        Some(Err(error)) => Err(Kind::ClientGone.told("the connection failed").because(error)),
+        Some(Err(error)) => Err(Kind::ClientGone
+            .told("the connection failed")
+            .because(error)),
         None => Err(Kind::ClientStalled.told("the client was silent for too long")),
     }
 }

@@ -24,7 +24,10 @@ impl Daemon {
         BufReader::new(out)
             .read_line(&mut line)
             .expect("the daemon says where it listens");
-        let address = line.trim().trim_start_matches("listening tcp://").to_owned();
+        let address = line
+            .trim()
+            .trim_start_matches("listening tcp://")
+            .to_owned();
         Self { child, address }
     }
 }

@@ -122,7 +122,10 @@ impl Body {
             return Ok(0);
         }
         if self.progress.awaits_continue.replace(false) && self.wire.unread.borrow().is_empty() {
-            self.wire.socket.send_all(&respond::invitation(), false).await?;
+            self.wire
+                .socket
+                .send_all(&respond::invitation(), false)
+                .await?;
         }
         let before = into.len();
         let outcome = match self.progress.left() {
@@ -152,7 +155,10 @@ impl Body {
             // What belongs to the next request was received with the rest: it goes back.
             let excess = (into.len() - before).saturating_sub(room);
             let kept = into.len() - excess;
-            self.wire.unread.borrow_mut().extend_from_slice(&into[kept..]);
+            self.wire
+                .unread
+                .borrow_mut()
+                .extend_from_slice(&into[kept..]);
             into.truncate(kept);
         }
         let count = (into.len() - before) as u64;

@@ -167,7 +167,10 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
-        Ok((row, id)) => (Some(row), perform(app, row, call(head, id, manner, body)).await),
+        Ok((row, id)) => (
+            Some(row),
+            perform(app, row, call(head, id, manner, body)).await,
+        ),
         Err(whole) => (None, Reaction::Whole(whole)),
     };
     settle(wire, app, &progress, &mut manner);
@@ -288,7 +291,13 @@ async fn stream(wire: &Wire, source: Source, manner: &mut Manner) -> Result<()> 
         (true, Delimiter::Chunked) => Delimiter::None,
         (_, framing) => framing,
     };
-    let head = respond::streamed(source.media, source.part, &source.fields, announced, *manner);
+    let head = respond::streamed(
+        source.media,
+        source.part,
+        &source.fields,
+        announced,
+        *manner,
+    );
     if manner.head_only {
         return wire.socket.send_all(&head, false).await;
     }

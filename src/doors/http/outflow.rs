@@ -76,13 +76,15 @@ impl<'a> Sender<'a> {
     /// Takes a small cached file into the held bytes, so that head and body are one packet.
     fn takes_small(&mut self, source: &File, offset: u64, length: u64) -> bool {
         let before = self.held.len();
-        let fits = usize::try_from(length).ok().filter(|length| *length <= SMALL);
+        let fits = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= SMALL);
         let Some(length) = fits.filter(|length| before + length <= HELD) else {
             return false;
         };
         let mut body = Vec::with_capacity(length);
-        let is_whole = file::try_read_at(source, &mut body, offset).is_some()
-            && body.len() >= length;
+        let is_whole =
+            file::try_read_at(source, &mut body, offset).is_some() && body.len() >= length;
         if is_whole {
             self.held.extend_from_slice(&body[..length]);
         }
@@ -99,13 +101,15 @@ impl<'a> Sender<'a> {
 
     fn owe_less(&mut self, length: u64) -> Result<()> {
         let owed = self.owed.checked_sub(length);
-        self.owed = owed.ok_or_else(|| Kind::Internal.told("the body is longer than its length"))?;
+        self.owed =
+            owed.ok_or_else(|| Kind::Internal.told("the body is longer than its length"))?;
         Ok(())
     }
 
     fn open_chunk(&mut self, length: u64) {
         if self.framing == Delimiter::Chunked {
-            self.held.extend_from_slice(chunked::size_line(length).as_bytes());
+            self.held
+                .extend_from_slice(chunked::size_line(length).as_bytes());
         }
     }
 

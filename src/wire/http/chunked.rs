@@ -126,7 +126,9 @@ impl Decoder {
             (State::TrailerStart | State::Trailer, _) if byte != b'\n' => {
                 self.extra(State::Trailer)?
             }
-            (State::Size(_) | State::Blank, _) => return Err(Broken("a chunk size is not hexadecimal")),
+            (State::Size(_) | State::Blank, _) => {
+                return Err(Broken("a chunk size is not hexadecimal"));
+            }
             _ => return Err(Broken("a chunk does not end with CRLF")),
         };
         Ok(())

@@ -313,13 +313,20 @@ mod tests {
             ("*", "*", ""),
         ] {
             let head = parsed(&format!("GET {target} HTTP/1.1\r\n\r\n"));
-            assert_eq!((&*head.path, &*head.query), (path, query.as_bytes()), "{target}");
+            assert_eq!(
+                (&*head.path, &*head.query),
+                (path, query.as_bytes()),
+                "{target}"
+            );
         }
     }
 
     #[test]
     fn a_bare_line_feed_ends_a_line() {
-        assert_eq!(parsed("GET / HTTP/1.1\nhost: x\n\n").fields.first("host"), Some(&b"x"[..]));
+        assert_eq!(
+            parsed("GET / HTTP/1.1\nhost: x\n\n").fields.first("host"),
+            Some(&b"x"[..])
+        );
     }
 
     #[test]
@@ -343,7 +350,9 @@ mod tests {
         is_bad("POST / HTTP/1.1\r\nx: a\rb\r\n\r\n");
         is_bad("POST / HTTP/1.1\r\nbad name: 3\r\n\r\n");
         is_bad("POST / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n");
-        is_bad("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n");
+        is_bad(
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+        );
         is_bad("POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n");
         is_bad("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n");
     }
@@ -363,13 +372,25 @@ mod tests {
     #[test]
     fn every_bound_holds() {
         let long = "a".repeat(200);
-        assert_eq!(refused(&format!("GET /{long} HTTP/1.1\r\n\r\n")), Refusal::TargetTooLong);
+        assert_eq!(
+            refused(&format!("GET /{long} HTTP/1.1\r\n\r\n")),
+            Refusal::TargetTooLong
+        );
         assert_eq!(refused(&format!("GET /{long}")), Refusal::TargetTooLong);
         let fields = "a: b\r\n".repeat(6);
-        assert_eq!(refused(&format!("GET / HTTP/1.1\r\n{fields}\r\n")), Refusal::TooLarge);
+        assert_eq!(
+            refused(&format!("GET / HTTP/1.1\r\n{fields}\r\n")),
+            Refusal::TooLarge
+        );
         let big = "b".repeat(5000);
-        assert_eq!(refused(&format!("GET / HTTP/1.1\r\na: {big}")), Refusal::TooLarge);
-        assert_eq!(refused(&format!("GET / HTTP/1.1\r\na: {big}\r\n\r\n")), Refusal::TooLarge);
+        assert_eq!(
+            refused(&format!("GET / HTTP/1.1\r\na: {big}")),
+            Refusal::TooLarge
+        );
+        assert_eq!(
+            refused(&format!("GET / HTTP/1.1\r\na: {big}\r\n\r\n")),
+            Refusal::TooLarge
+        );
     }
 
     #[test]
