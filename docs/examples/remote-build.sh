@@ -3,24 +3,25 @@
 #
 # usage: remote-build.sh [TREE [BUILD [ARTIFACT]]]
 #
-#   TREE      the source tree; without one, a C program in more than 1,000 files is made
-#   BUILD     the command that builds it, run by /bin/sh in the tree (default: sh build.sh)
-#   ARTIFACT  what the build makes, relative to the tree (default: out/answer)
+#   TREE      the source tree (default: Debian's source of nasm, more than 1,100 files; where that cannot be
+#             fetched, a C program in more than 1,000 files is made)
+#   BUILD     the command that builds it, run by /bin/sh in the tree
+#   ARTIFACT  what the build makes, relative to the tree
 #
 # For example, with the source of Lua 5.4 unpacked in ./lua-5.4.8:
 #
 #   remote-build.sh lua-5.4.8 'make linux' src/lua
 #
-# Here the guest is this machine: the daemon is started at the beginning and ended at the end.
-# Needs curl, tar, diff and, for the default tree, cc. Set RINGD to the daemon if it is neither
-# target/release/ringd nor in PATH.
+# Here the guest is this machine: the daemon is started at the beginning and ended at the end. The daemon is $RINGD,
+# else target/release/ringd (built first, in a checkout), else ringd from PATH. Tools that are missing are installed
+# where that can be done (Debian, as root).
 
 set -eu
 
 main() {
-	tree=${1-} build=${2-sh build.sh} artifact=${3-out/answer}
-	for tool in curl tar diff od; do
-		command -v "$tool" >/dev/null || fail "$tool is needed and not installed"
+	tree=${1-} build=${2-} artifact=${3-} expected=
+	for tool in curl tar diff od cc:gcc make; do
+		need "$tool"
 	done
 	find_ringd
 
@@ -29,9 +30,8 @@ main() {
 	trap 'exit 1' HUP INT TERM
 
 	if [ -z "$tree" ]; then
-		command -v cc >/dev/null || fail "cc is needed to build the default tree; name a TREE of your own"
 		tree=$work/source
-		make_source "$tree"
+		fetch_source "$tree" || make_source "$tree"
 	fi
 	[ -d "$tree" ] || fail "$tree is not a directory"
 	say "$(find "$tree" -type f | wc -l | tr -d ' ') files to build"
@@ -39,22 +39,55 @@ main() {
 	start_daemon
 	bootstrap
 	upload
+	compare_trees
 	build_inside
 	fetch_artifact
-	compare_trees
+	fetch_tree
 	stop_daemon
 	say "done"
 }
 
-# The daemon: $RINGD, or what was built here, or what is installed.
+# need COMMAND[:PACKAGE]: finds a tool, or installs it.
+need() {
+	command=${1%%:*} package=${1##*:}
+	if ! command -v "$command" >/dev/null; then
+		say "installing $package"
+		{ apt-get install -y -q "$package" || { apt-get update && apt-get install -y -q "$package"; }; } >/dev/null 2>&1
+	fi
+	command -v "$command" >/dev/null || fail "$command is needed and could not be installed"
+}
+
+# The daemon: $RINGD, or what is built here, or what is installed.
 find_ringd() {
 	if [ -n "${RINGD-}" ]; then
 		[ -x "$RINGD" ] || fail "RINGD is $RINGD, which cannot be run"
-	elif [ -x target/release/ringd ]; then
-		RINGD=target/release/ringd
+	elif [ -f Cargo.toml ] && command -v cargo >/dev/null; then
+		say "building ringd"
+		cargo build --release --locked -p ringd
+		RINGD=${CARGO_TARGET_DIR-target}/release/ringd
 	else
-		RINGD=$(command -v ringd) || fail "no ringd: build it with cargo build --release, or set RINGD"
+		RINGD=$(command -v ringd) || fail "no ringd: run this in a checkout, or set RINGD"
 	fi
+}
+
+# The source of nasm from the Debian archive that this machine is set up for.
+fetch_source() {
+	mkdir -p "$work/apt/lists/partial" "$work/apt/parts" "$work/orig" "$1"
+	for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+		[ ! -f "$list" ] || sed -n 's/^deb /deb-src /p' "$list" >>"$work/apt/parts/source.list"
+	done
+	for list in /etc/apt/sources.list.d/*.sources; do
+		[ ! -f "$list" ] || sed 's/^Types: .*/Types: deb-src/' "$list" >"$work/apt/parts/$(basename "$list")"
+	done
+	apt="apt-get -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$work/apt/parts \
+		-o Dir::State::lists=$work/apt/lists -o APT::Sandbox::User=root"
+	if ! ($apt update && cd "$work/orig" && $apt source --download-only nasm) >"$work/apt.log" 2>&1; then
+		say "Debian's source of nasm cannot be fetched; a program is made instead"
+		return 1
+	fi
+	tar -xf "$work"/orig/*.orig.tar.* -C "$1" --strip-components 1
+	build=${build:-'./configure CFLAGS=-O0 >configure.log 2>&1 && make nasm >make.log 2>&1 && ls -l nasm'}
+	artifact=${artifact:-nasm} asked=-v expected='NASM version*'
 }
 
 # A program of 32 parts, each of 32 files with one function, that adds up what they return.
@@ -93,7 +126,7 @@ cc -O1 main.c out/*.o -o out/answer
 echo "built $(ls out/*.o | wc -l) parts"
 END
 	# 1 + 2 + ... + 1024
-	expected=524800
+	build=${build:-sh build.sh} artifact=${artifact:-out/answer} asked='' expected=524800
 }
 
 start_daemon() {
@@ -130,7 +163,7 @@ upload() {
 
 build_inside() {
 	script=$(printf '%s' "$build" | sed 's/\\/\\\\/g; s/"/\\"/g')
-	printf '{"exec_id":"build","shell":true,"command":["%s"],"cwd":"%s","timeout_sec":600}' "$script" "$guest" \
+	printf '{"exec_id":"build","shell":true,"command":["%s"],"cwd":"%s","timeout_sec":1200}' "$script" "$guest" \
 		>"$work/start.json"
 	call POST /v1/exec/start -H 'content-type: application/json' -d "@$work/start.json"
 	until call GET /v1/exec/build && grep -q '"phase":"exited"' "$work/answer"; do
@@ -145,20 +178,29 @@ fetch_artifact() {
 	call GET "/v1/fs/file?path=$guest/$artifact"
 	mv "$work/answer" "$work/artifact"
 	chmod +x "$work/artifact"
-	[ -n "${expected-}" ] || return 0
-	found=$("$work/artifact") || fail "the artifact does not run"
-	[ "$found" = "$expected" ] || fail "the artifact says $found instead of $expected"
+	[ -n "$expected" ] || return 0
+	# shellcheck disable=SC2086 # no argument when there is none
+	found=$("$work/artifact" $asked) || fail "the artifact does not run"
+	case $found in
+	$expected) ;;
+	*) fail "the artifact says $found instead of $expected" ;;
+	esac
 	say "the artifact runs and says $found"
 }
 
-# What was uploaded must come back as it was; what the build has added is not looked at.
+# What was uploaded must come back as it was.
 compare_trees() {
 	call GET "/v1/fs/tar?path=$guest"
 	mkdir "$work/back"
 	tar -xf "$work/answer" -C "$work/back"
-	differences=$(diff -r "$tree" "$work/back" | grep -v "^Only in $work/back" || true)
-	[ -z "$differences" ] || fail "the tree came back changed: $differences"
+	diff -r "$tree" "$work/back" >"$work/differences" || fail "the tree came back changed: $(cat "$work/differences")"
 	say "the tree came back as it was"
+}
+
+# The tree with all that the build has made.
+fetch_tree() {
+	call GET "/v1/fs/tar?path=$guest"
+	say "downloaded the built tree: $(tar -tf "$work/answer" | wc -l | tr -d ' ') members"
 }
 
 stop_daemon() {
