@@ -44,7 +44,6 @@ pub async fn sleep(span: Duration) {
     if span > LONGEST {
         std::future::pending::<()>().await;
     }
-    // The runtime's wheel is slotted by the millisecond and may fire up to one early.
     monoio::time::sleep(span).await;
 }
 
@@ -64,5 +63,5 @@ pub async fn until<F: Future>(deadline: Deadline, future: F) -> Option<F::Output
     }
 }
 
-/// A century: past it a deadline never comes. The timer wheel holds two years; longer sleeps are re-armed by callers.
-const LONGEST: Duration = Duration::from_secs(2 * 365 * 24 * 3600 / 2);
+/// A year: what is further away never comes. The runtime's timer wheel holds about two.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
