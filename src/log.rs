@@ -24,6 +24,11 @@ pub fn start(filter: &str) {
     };
     // A second start in one process (tests) keeps the first.
     drop(started);
+    // The default hook writes to stderr by itself, which may block, and tells what the panic says.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!(place, "panic");
+    }));
 }
 
 /// Checks the syntax of a filter: `info`, or `ringd=debug,info`.
@@ -44,11 +49,6 @@ pub fn flush() -> bool {
     !queue.bytes.is_empty()
 }
 
-/// Lines that were dropped since start.
-pub fn dropped() -> u64 {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner).dropped
-}
-
 /// Bytes of log that wait for stderr at most.
 pub const MOST_WAITING: usize = 256 * 1024;
 
@@ -57,13 +57,11 @@ const PIECE: usize = 4096;
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     bytes: VecDeque::new(),
-    dropped: 0,
     unsaid: 0,
 });
 
 struct Queue {
     bytes: VecDeque<u8>,
-    dropped: u64,
     unsaid: u64,
 }
 
@@ -71,7 +69,6 @@ impl Queue {
     fn push(&mut self, line: &[u8]) {
         self.drain();
         if self.bytes.len() + line.len() > MOST_WAITING {
-            self.dropped += 1;
             self.unsaid += 1;
             return;
         }

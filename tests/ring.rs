@@ -454,10 +454,9 @@ fn a_child_inherits_three_descriptors_and_nothing_else() {
             oom_score: None,
             descriptors: None,
             timer_slack: None,
-            stdio: [null.as_fd(), write.as_fd(), write.as_fd()],
+            stdio: [null.into(), write.try_clone().expect("a descriptor"), write],
         };
-        let started = child::Child::start(&image).expect("ls starts");
-        drop(write);
+        let started = child::Child::start(image).await.expect("ls starts");
         let seen = pool::run(move || {
             let mut seen = String::new();
             std::fs::File::from(out)
@@ -472,6 +471,79 @@ fn a_child_inherits_three_descriptors_and_nothing_else() {
             sleep(Duration::ZERO).await;
         }
         drop(leak);
+    });
+}
+
+#[test]
+fn a_child_of_a_slow_filesystem_is_started_by_a_helper_and_its_exit_is_not_lost() {
+    on_both(|| async {
+        let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
+        let null = std::fs::File::open("/dev/null").expect("the null device");
+        // Nothing is known of proc at first, so the directory makes this start a helper's job.
+        let image = child::Image {
+            candidates: vec![text("/bin/true")],
+            argv: vec![text("true")],
+            envp: Vec::new(),
+            cwd: Some(text("/proc/self")),
+            gid: None,
+            uid: None,
+            groups: None,
+            oom_score: None,
+            descriptors: None,
+            timer_slack: None,
+            stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+        };
+        let reaping = Rc::new(Cell::new(true));
+        let reaps = Rc::clone(&reaping);
+        ring::spawn("reaper", async move {
+            while reaps.get() {
+                child::reap();
+                ring::turn().await;
+            }
+        });
+        let started = child::Child::start(image).await.expect("true starts");
+        let exit = within(PATIENCE, started.exited()).await.expect("in time");
+        reaping.set(false);
+        assert_eq!(exit.code, Some(0));
+    });
+}
+
+#[test]
+fn a_detached_task_outlives_its_caller_and_tells_of_its_panic() {
+    on_both(|| async {
+        let done = Rc::new(Once::default());
+        let told = Rc::clone(&done);
+        drop(ring::detached("left", async move {
+            ring::turn().await;
+            told.set(());
+        }));
+        assert!(within(PATIENCE, done.wait()).await.is_some());
+        assert_eq!(ring::detached("well", async { 7 }).await, Some(7));
+        let lost: Option<()> = ring::detached("doomed", async {
+            ring::turn().await;
+            panic!("on purpose")
+        })
+        .await;
+        assert_eq!(lost, None);
+    });
+}
+
+#[test]
+fn jobs_that_hang_stop_neither_others_nor_the_process_table() {
+    on_both(|| async {
+        let (gate, held) = std::sync::mpsc::channel::<()>();
+        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        for _ in 0..6 {
+            let held = std::sync::Arc::clone(&held);
+            pool::detach(move || {
+                let held = held.lock().expect("no panic");
+                let _ = held.recv();
+            });
+        }
+        let walk = pool::run_on(pool::Lane::Processes, || 1);
+        assert!(within(PATIENCE, walk).await.is_some_and(|seen| seen.is_ok()));
+        assert!(within(PATIENCE, pool::run(|| 2)).await.is_some_and(|seen| seen.is_ok()));
+        drop(gate);
     });
 }
 
@@ -491,10 +563,10 @@ fn a_child_under_another_user_leaves_our_memory_dumpable() {
             oom_score: None,
             descriptors: None,
             timer_slack: None,
-            stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+            stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
         };
         let before = rustix::process::dumpable_behavior().expect("known");
-        child::Child::start(&image).expect("true starts");
+        child::Child::start(image).await.expect("true starts");
         assert_eq!(rustix::process::dumpable_behavior().expect("known"), before);
     });
 }
@@ -504,7 +576,7 @@ fn a_child_that_cannot_start_says_why() {
     on_both(|| async {
         let null = std::fs::File::open("/dev/null").expect("the null device");
         let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
-        let start = |candidates: &[&str], cwd: Option<&str>| {
+        let start = async |candidates: &[&str], cwd: Option<&str>| {
             let image = child::Image {
                 candidates: candidates.iter().map(|path| text(path)).collect(),
                 argv: vec![text("x")],
@@ -516,20 +588,21 @@ fn a_child_that_cannot_start_says_why() {
                 oom_score: None,
                 descriptors: None,
                 timer_slack: None,
-                stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+                stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
             };
-            child::Child::start(&image)
+            child::Child::start(image)
+                .await
                 .map(drop)
                 .map_err(|error| error.raw_os_error())
         };
-        assert_eq!(start(&["/nonexistent"], None), Err(Some(libc::ENOENT)));
-        assert_eq!(start(&["/etc/passwd"], None), Err(Some(libc::EACCES)));
+        assert_eq!(start(&["/nonexistent"], None).await, Err(Some(libc::ENOENT)));
+        assert_eq!(start(&["/etc/passwd"], None).await, Err(Some(libc::EACCES)));
         assert_eq!(
-            start(&["/etc/passwd", "/nonexistent"], None),
+            start(&["/etc/passwd", "/nonexistent"], None).await,
             Err(Some(libc::EACCES))
         );
         assert_eq!(
-            start(&["/bin/true"], Some("/nonexistent")),
+            start(&["/bin/true"], Some("/nonexistent")).await,
             Err(Some(libc::ENOENT))
         );
     });

@@ -25,4 +25,6 @@ if ! target/venv/bin/python -c 'import microvms' 2>/dev/null; then
     target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0
 fi
 
+# Most tests wait for a daemon of their own, so more of them than there are processors run at once.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS-6}"
 exec cargo test --workspace --locked "$@"

@@ -5,8 +5,8 @@
 #
 #   TREE      the source tree (default: Debian's source of nasm, more than 1,100 files; where that cannot be
 #             fetched, a C program in more than 1,000 files is made)
-#   BUILD     the command that builds it, run by /bin/sh in the tree
-#   ARTIFACT  what the build makes, relative to the tree
+#   BUILD     the command that builds it, run by /bin/sh in the tree (default: sh build.sh)
+#   ARTIFACT  what the build makes, relative to the tree (default: out/answer)
 #
 # For example, with the source of Lua 5.4 unpacked in ./lua-5.4.8:
 #
@@ -33,6 +33,7 @@ main() {
 		tree=$work/source
 		fetch_source "$tree" || make_source "$tree"
 	fi
+	build=${build:-sh build.sh} artifact=${artifact:-out/answer}
 	[ -d "$tree" ] || fail "$tree is not a directory"
 	say "$(find "$tree" -type f | wc -l | tr -d ' ') files to build"
 
@@ -126,7 +127,7 @@ cc -O1 main.c out/*.o -o out/answer
 echo "built $(ls out/*.o | wc -l) parts"
 END
 	# 1 + 2 + ... + 1024
-	build=${build:-sh build.sh} artifact=${artifact:-out/answer} asked='' expected=524800
+	asked='' expected=524800
 }
 
 start_daemon() {

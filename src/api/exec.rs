@@ -1,6 +1,7 @@
 //! Operations on execs: their requests and answers as JSON, and their output as server-sent events.
 
 mod answer;
+mod document;
 mod events;
 mod request;
 
@@ -9,7 +10,8 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::answer::{Brief, Full, KillAnswer, ProcGroup, ProcsAnswer, StdinAnswer, phase_name};
+use self::answer::{Brief, KillAnswer, ProcGroup, ProcsAnswer, StdinAnswer, phase_name};
+use self::document::Document;
 use self::events::Events;
 use self::request::{StartRequest, StdinRequest, object};
 use super::body;
@@ -45,7 +47,7 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "tells how far an exec is, and its result once it has ended",
         errors: &[Kind::UnknownExec],
-        run: |app, call| -> Run { Box::pin(std::future::ready(poll(&app, &call))) },
+        run: |app, call| -> Run { Box::pin(poll(app, call)) },
     },
     Row {
         name: "exec.stream",
@@ -83,7 +85,7 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "hands the result of an exec out for the last time and frees it",
         errors: &[Kind::UnknownExec, Kind::StillRunning, Kind::AlreadyAcked],
-        run: |app, call| -> Run { Box::pin(std::future::ready(ack(&app, &call))) },
+        run: |app, call| -> Run { Box::pin(ack(app, call)) },
     },
     Row {
         name: "exec.kill",
@@ -122,10 +124,10 @@ async fn start(app: Rc<App>, mut call: Call) -> Result<Answer> {
     })
 }
 
-fn poll(app: &App, call: &Call) -> Result<Answer> {
+async fn poll(app: Rc<App>, call: Call) -> Result<Answer> {
     let exec = app.execs.look(&call.id)?;
     match exec.report() {
-        Some(report) => json(&Full::new(&call.id, "exited", &report)),
+        Some(report) => Ok(Document::new(&call.id, "exited", report)?.answer().await),
         None => json(&Brief {
             exec_id: &call.id,
             phase: phase_name(exec.phase()),
@@ -133,9 +135,9 @@ fn poll(app: &App, call: &Call) -> Result<Answer> {
     }
 }
 
-fn ack(app: &App, call: &Call) -> Result<Answer> {
+async fn ack(app: Rc<App>, call: Call) -> Result<Answer> {
     let report = app.execs.ack(&call.id)?;
-    json(&Full::new(&call.id, "acked", &report))
+    Ok(Document::new(&call.id, "acked", report)?.answer().await)
 }
 
 async fn kill(app: Rc<App>, call: Call) -> Result<Answer> {
@@ -152,10 +154,7 @@ async fn stdin(app: Rc<App>, mut call: Call) -> Result<Answer> {
     let eof = match request.signal.as_deref() {
         None => false,
         Some("eof") => true,
-        Some(other) => {
-            let told = format!("unknown stdin signal {other:?}; only \"eof\" is defined");
-            return Err(Kind::Malformed.told(told));
-        }
+        Some(_) => return Err(Kind::Malformed.told("the only stdin signal is \"eof\"")),
     };
     let text = request.data_b64.unwrap_or_default();
     let bytes = base64::decode(&text)

@@ -122,6 +122,7 @@ async fn write_file(app: Rc<App>, mut call: Call) -> Result<Answer> {
             .transpose()?,
         in_place: choice(&call.query, "replace", "atomic", "in_place")?,
         reserve: app.config.limits.disk_reserve_bytes,
+        spool_dir: app.config.limits.spool_dir.clone(),
     };
     uncoded(&call.fields)?;
     upload::write(upload, call.body.as_mut()).await?;
@@ -130,6 +131,7 @@ async fn write_file(app: Rc<App>, mut call: Call) -> Result<Answer> {
 
 async fn read_tar(app: Rc<App>, call: Call) -> Result<Answer> {
     let path = path(&call.query)?;
+    unfiltered(&call.query)?;
     let limits = &app.config.limits;
     let limits = pack::Limits {
         members: limits.max_tar_members,
@@ -165,6 +167,16 @@ async fn write_tar(app: Rc<App>, mut call: Call) -> Result<Answer> {
         true => extract::streamed(&root, call.body.as_mut(), &limits).await?,
     }
     Ok(Answer::Done)
+}
+
+/// Refuses a choice among the members: an archive that holds more than was asked for gives away what was left out.
+fn unfiltered(query: &Query) -> Result<()> {
+    match FILTERS.iter().find(|key| query.all(key).next().is_some()) {
+        None => Ok(()),
+        Some(key) => Err(Kind::Malformed.told(format!(
+            "{key} is not known here: the archive always holds the whole tree"
+        ))),
+    }
 }
 
 /// Refuses a body in a content coding: bodies are stored as they are sent.
@@ -236,6 +248,9 @@ fn bytes(
         produce: Box::new(produce),
     })
 }
+
+/// Ways to choose among members that other agents have.
+const FILTERS: &[&str] = &["include", "exclude"];
 
 struct Whole(Opened, Option<Range>);
 

@@ -111,10 +111,12 @@ async fn serve(config: Config) -> i32 {
     app.connections.drain.after(0).await;
     tracing::info!(connections = app.connections.count(), "draining");
     let deadline = Deadline::after(app.config.drain_timeout);
-    while closed.count() < doors {
-        closed.after(closed.count()).await;
-    }
-    drain(&app, deadline, &stopped).await;
+    let shut = async {
+        while closed.count() < doors {
+            closed.next().await;
+        }
+    };
+    drain(&app, shut, deadline, &stopped).await;
     0
 }
 
@@ -183,18 +185,23 @@ async fn obey(signals: Signals, app: Rc<App>, stopped: Rc<Event>) {
     }
 }
 
-/// Waits until every connection has ended, the deadline has passed, or a second signal says to hurry.
-async fn drain(app: &App, deadline: Deadline, stopped: &Event) {
+/// Waits until the doors are shut and every connection has ended, the deadline has passed, or a second signal says to
+/// hurry.
+async fn drain(app: &App, shut: impl Future<Output = ()>, deadline: Deadline, stopped: &Event) {
     let hurried = stopped.count().max(1);
     let all_ended = async {
+        shut.await;
         while app.connections.count() > 0 {
-            monoio::select! {
-                () = app.connections.ended.next() => {}
-                () = stopped.after(hurried) => return,
-            }
+            app.connections.ended.next().await;
         }
     };
-    if until(deadline, all_ended).await.is_none() {
+    let in_time = until(deadline, async {
+        monoio::select! {
+            () = all_ended => {}
+            () = stopped.after(hurried) => {}
+        }
+    });
+    if in_time.await.is_none() {
         let connections = app.connections.count();
         tracing::warn!(connections, "the drain timed out; leaving");
     }

@@ -254,7 +254,7 @@ pub static SETTINGS: &[Setting] = &[
         "1048576",
         "BYTES",
         limits.max_stdin_write_bytes,
-        (0, 1 << 30),
+        (0, 1 << 24),
         "decoded bytes of one write to a standard input"
     ),
     seconds!(

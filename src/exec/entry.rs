@@ -1,6 +1,7 @@
 //! One exec: what it was asked, what it wrote, how it ended.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::capture::Capture;
@@ -29,6 +30,7 @@ pub struct Exec {
     heads: RefCell<[Capture; 2]>,
     outcome: Cell<Option<Outcome>>,
     acked: Cell<Option<Instant>>,
+    running: Cell<Option<Running>>,
 }
 
 /// How far an exec is.
@@ -59,15 +61,39 @@ pub struct Outcome {
     pub wall: Duration,
 }
 
-/// A result: how an exec ended and the head of what it wrote, as text.
+/// A result: how an exec ended and the head of what it wrote, which is shared and not copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// How it ended.
     pub outcome: Outcome,
-    /// The head of the standard output; invalid UTF-8 became U+FFFD.
-    pub stdout: String,
+    /// The head of the standard output, as it was written.
+    pub stdout: Rc<Vec<u8>>,
     /// The head of the standard error, likewise.
-    pub stderr: String,
+    pub stderr: Rc<Vec<u8>>,
+}
+
+/// What a supervisor has seen of the end of an exec.
+pub(super) struct End {
+    pub(super) exit: Exit,
+    pub(super) timed_out: bool,
+    pub(super) writers_may_be_alive: bool,
+}
+
+/// An exec counted among those that run, until this is dropped.
+pub(super) struct Running(Rc<Cell<usize>>);
+
+impl Running {
+    /// One more in `count`.
+    pub(super) fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// What is fixed when an exec is registered.
@@ -78,6 +104,7 @@ pub(super) struct Birth {
     pub(super) reap: bool,
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
+    pub(super) running: Running,
 }
 
 impl Exec {
@@ -95,6 +122,7 @@ impl Exec {
             heads: RefCell::new([(); 2].map(|()| Capture::new(limits.max_output_bytes))),
             outcome: Cell::new(None),
             acked: Cell::new(None),
+            running: Cell::new(Some(birth.running)),
         }
     }
 
@@ -119,7 +147,7 @@ impl Exec {
             return None;
         }
         let heads = self.heads.borrow();
-        let [stdout, stderr] = heads.each_ref().map(|head| head.text().into_owned());
+        let [stdout, stderr] = heads.each_ref().map(Capture::share);
         Some(Report {
             outcome,
             stdout,
@@ -136,8 +164,7 @@ impl Exec {
             return Err(Kind::AlreadyAcked.told("the result was handed out by an earlier ack"));
         }
         self.acked.set(Some(now));
-        let heads = self.heads.borrow_mut().each_mut().map(Capture::take);
-        let [stdout, stderr] = heads.map(into_text);
+        let [stdout, stderr] = self.heads.borrow_mut().each_mut().map(Capture::take);
         Ok(Report {
             outcome,
             stdout,
@@ -160,16 +187,17 @@ impl Exec {
     }
 
     /// Publishes the end, after the last byte of output.
-    pub(super) fn finish(&self, exit: Exit, timed_out: bool, writers_may_be_alive: bool) {
+    pub(super) fn finish(&self, end: End) {
         self.stdin.close();
         self.outcome.set(Some(Outcome {
-            exit,
-            timed_out,
+            exit: end.exit,
+            timed_out: end.timed_out,
             truncated: self.heads.borrow().iter().any(Capture::is_truncated),
-            writers_may_be_alive,
+            writers_may_be_alive: end.writers_may_be_alive,
             total: self.replay.borrow().total(),
             wall: self.began.elapsed(),
         }));
+        self.running.take();
         self.changed.happen();
     }
 
@@ -183,10 +211,4 @@ impl Exec {
             self.changed.after(seen).await;
         }
     }
-}
-
-/// Bytes as text, without a copy when they are valid.
-fn into_text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

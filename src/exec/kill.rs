@@ -8,9 +8,10 @@
 //! reaped; later only while a member carries the mark (or marks cannot be read); and never again once the group was
 //! seen empty.
 
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{
@@ -19,9 +20,10 @@ use rustix::process::{
 };
 
 use super::scan::{self, Process};
-use crate::error::Result;
+use crate::error::{Kind, Result};
+use crate::ring::Fd;
 use crate::ring::clock::{self, Deadline};
-use crate::ring::{Fd, pool};
+use crate::ring::pool::{self, Lane};
 
 /// Which members an ending is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +34,19 @@ pub(super) enum Reach {
     All,
 }
 
-/// What is known of the processes of one exec.
+/// What is known of the processes of one exec; a copy knows what the others learn.
+#[derive(Clone)]
 pub(super) struct Tree {
     leader: i32,
     mark: Option<u64>,
-    reaped: Cell<bool>,
-    gone: Cell<bool>,
+    fate: Arc<Fate>,
+}
+
+/// What may change while a walk waits for its thread or is under way.
+#[derive(Default)]
+struct Fate {
+    reaped: AtomicBool,
+    gone: AtomicBool,
 }
 
 impl Tree {
@@ -46,8 +55,7 @@ impl Tree {
         Self {
             leader,
             mark,
-            reaped: Cell::new(false),
-            gone: Cell::new(false),
+            fate: Arc::default(),
         }
     }
 
@@ -63,36 +71,44 @@ impl Tree {
 
     /// Says that the child was reaped: from now on its group can vanish.
     pub(super) fn reaped(&self) {
-        self.reaped.set(true);
+        self.fate.reaped.store(true, Ordering::SeqCst);
         if let Some(group) = Pid::from_raw(self.leader)
             && test_kill_process_group(group) == Err(rustix::io::Errno::SRCH)
         {
-            self.gone.set(true);
+            self.forget_group();
         }
     }
 
     /// Says that the number of the group belongs to somebody else now.
     pub(super) fn forget_group(&self) {
-        self.gone.set(true);
+        self.fate.gone.store(true, Ordering::SeqCst);
     }
 
     /// True when the group is known to be empty for good.
     pub(super) fn is_gone(&self) -> bool {
-        self.gone.get()
+        self.fate.gone.load(Ordering::SeqCst)
     }
 
     /// True when the group may vanish, so that a walk that finds it empty proves it gone.
     pub(super) fn may_vanish(&self) -> bool {
-        self.reaped.get()
+        self.fate.reaped.load(Ordering::SeqCst)
     }
 
     /// Sends SIGTERM to the members in `reach`, SIGKILL to those left after `grace`; false when there was none.
     ///
-    /// Ends as soon as no live member is left. If dropped, signals already sent stay sent and no others follow.
+    /// Ends as soon as no live member is left. If dropped, only a walk that is queued or under way still signals.
     ///
     /// # Errors
-    /// `Busy` or `Internal` when the process table could not be walked.
+    /// `Busy` or `Internal` when the process table could not be walked; the group was then killed without looking.
     pub(super) async fn end(&self, reach: Reach, grace: Duration) -> Result<bool> {
+        let ended = self.ask_then_force(reach, grace).await;
+        if ended.is_err() {
+            self.end_blindly();
+        }
+        ended
+    }
+
+    async fn ask_then_force(&self, reach: Reach, grace: Duration) -> Result<bool> {
         let deadline = Deadline::after(grace);
         let asked = self.press(reach, Signal::TERM, deadline).await?;
         if asked.left {
@@ -106,9 +122,9 @@ impl Tree {
     }
 
     /// Kills the group without looking, for when looking failed; does nothing once the child was reaped.
-    pub(super) fn end_blindly(&self) {
+    fn end_blindly(&self) {
         if let Some(group) = Pid::from_raw(self.leader)
-            && !self.reaped.get()
+            && !self.may_vanish()
         {
             // ESRCH: it ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
@@ -120,10 +136,16 @@ impl Tree {
         let mut told = HashSet::new();
         let mut found = false;
         loop {
-            let target = self.target(reach);
-            let strike = pool::run(move || strike(&target, signal, told)).await?;
-            if target.reaped && !strike.group_exists {
-                self.gone.set(true);
+            let tree = self.clone();
+            let job = move || strike(&tree, reach, signal, told);
+            let left = deadline.left().unwrap_or(Duration::MAX);
+            let walk = pool::run_on(Lane::Processes, job);
+            let Some(strike) = clock::within(left.saturating_add(WALK_WAIT), walk).await else {
+                return Err(Kind::Busy.told("the process table could not be walked in time"));
+            };
+            let strike = strike?;
+            if strike.is_gone {
+                self.forget_group();
             }
             found |= strike.live > 0;
             if strike.live == 0 {
@@ -137,12 +159,13 @@ impl Tree {
         }
     }
 
+    /// What a walk that has just been made looks for.
     fn target(&self, reach: Reach) -> Target {
         Target {
             reach,
             leader: self.leader,
-            reaped: self.reaped.get(),
-            gone: self.gone.get(),
+            reaped: self.may_vanish(),
+            gone: self.is_gone(),
             mark: self.mark,
             reaper: getpid().as_raw_nonzero().get(),
         }
@@ -154,8 +177,8 @@ struct Pressed {
     left: bool,
 }
 
-/// What a walk looks for; plain values, because it runs on another thread.
-#[derive(Clone, Copy)]
+/// What a walk looks for, as known at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Target {
     reach: Reach,
     leader: i32,
@@ -171,7 +194,8 @@ type Who = (i32, u64);
 /// What one walk found and signalled.
 struct Strike {
     live: usize,
-    group_exists: bool,
+    /// True when the group was seen empty after the child was reaped.
+    is_gone: bool,
     told: HashSet<Who>,
     watched: Vec<OwnedFd>,
 }
@@ -193,13 +217,17 @@ async fn wait_for_ends(watched: Vec<OwnedFd>, deadline: Deadline) {
 }
 
 /// Walks the process table and signals every member that is not in `told`; the first time, the group as one.
-fn strike(target: &Target, signal: Signal, mut told: HashSet<Who>) -> Strike {
+fn strike(tree: &Tree, reach: Reach, signal: Signal, mut told: HashSet<Who>) -> Strike {
+    let was_reaped = tree.may_vanish();
     let all = scan::processes();
-    let found = members(&all, target, scan::timer_slack);
-    let as_one = told.is_empty() && found.iter().any(|member| member.group == target.leader);
+    // Asked after the walk: if the child is not reaped even now, its number was its own in all of the walk.
+    let target = tree.target(reach);
+    let found = members(&all, &target, scan::timer_slack);
+    let is_known = !target.gone && found.iter().any(|one| one.group == target.leader);
+    // And again before the signal: a number that was just set free is no longer a group of ours.
+    let as_one = told.is_empty() && is_known && tree.target(reach) == target;
     if let Some(group) = Pid::from_raw(target.leader)
         && as_one
-        && !target.gone
     {
         // What is sent to the group reaches what was forked since the walk; a refusal leaves members to be seen.
         let _ = kill_process_group(group, signal);
@@ -221,7 +249,7 @@ fn strike(target: &Target, signal: Signal, mut told: HashSet<Who>) -> Strike {
     }
     Strike {
         live: found.len(),
-        group_exists: all.iter().any(|process| process.group == target.leader),
+        is_gone: was_reaped && !all.iter().any(|process| process.group == target.leader),
         told,
         watched,
     }
@@ -284,6 +312,8 @@ fn members<'a>(
 const WATCHED: usize = 64;
 /// How long processes may take to vanish after SIGKILL.
 const KILL_WAIT: Duration = Duration::from_secs(5);
+/// How long a walk may take beyond the deadline of the signal that it is for.
+const WALK_WAIT: Duration = Duration::from_secs(1);
 /// Pause between walks when no process can be watched.
 const BLIND_PAUSE: Duration = Duration::from_millis(20);
 

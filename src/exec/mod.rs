@@ -1,7 +1,7 @@
 //! Processes that the host asked for: started once per id, watched to their end, their output kept and followed.
 //!
 //! ```text
-//! Execs::start ── Launch::resolve ── Program::spawn ──> Exec (phase running)
+//! Execs::start ── claim ── Launch::resolve ── spawn ──> Exec (phase running)
 //!                                                         │  supervise: reads both pipes, waits for the child,
 //!                                                         │  enforces timeout, reap and linger
 //!                                                         v
@@ -18,6 +18,7 @@ mod marks;
 mod registry;
 mod replay;
 mod scan;
+mod spawn;
 mod stdin;
 mod supervise;
 #[cfg(test)]

@@ -1,36 +1,38 @@
 //! Every exec by its id: started at most once, looked at, ended, acked, collected.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::{HashMap, HashSet};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-
-use super::entry::{Birth, Exec, Report};
+use super::entry::{Birth, Exec, Report, Running};
 use super::follow::Follower;
 use super::kill::{Reach, Tree};
-use super::launch::{Launch, Program, Surroundings};
+use super::launch::{Launch, Surroundings};
 use super::marks::Marks;
+use super::spawn::{Spawned, spawn};
 use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
 use super::{Limits, scan};
-use crate::error::{Error, Kind, Result};
-use crate::ring::child::{Child, Image};
+use crate::error::{Kind, Result};
+use crate::ring;
 use crate::ring::clock::{self, Deadline};
-use crate::ring::notify::Once;
-use crate::ring::{self, Fd, pool};
+use crate::ring::notify::Event;
+use crate::ring::pool::{self, Lane};
 
 /// The registry of this thread.
 pub struct Execs {
     limits: Rc<Limits>,
     by_id: RefCell<HashMap<String, Rc<Exec>>>,
+    /// Ids that are claimed by a start of which nobody knows yet what it comes to.
+    starting: RefCell<HashSet<String>>,
+    /// Happens when such a start has come to something.
+    decided: Event,
     /// The latest exec of each group number, to tell the earlier one that its number is taken.
     by_group: RefCell<HashMap<i32, Weak<Exec>>>,
     marks: RefCell<Marks>,
     serial: Cell<u64>,
+    running: Rc<Cell<usize>>,
 }
 
 /// What health says of the registry.
@@ -65,9 +67,12 @@ impl Execs {
         Self {
             limits: Rc::new(limits),
             by_id: RefCell::default(),
+            starting: RefCell::default(),
+            decided: Event::default(),
             by_group: RefCell::default(),
             marks: RefCell::default(),
             serial: Cell::new(0),
+            running: Rc::default(),
         }
     }
 
@@ -78,30 +83,23 @@ impl Execs {
 
     /// Starts `launch`, unless its id is known: then nothing happens.
     ///
-    /// If dropped, either nothing was started or the exec is registered and watched.
+    /// Of starts of one id at once, one goes ahead and the others wait: when it fails, the next one tries.
+    /// If dropped, a start under way goes on to its end, and an exec that it starts is registered and watched.
     ///
     /// # Errors
     /// `UnknownUser`, `UnknownGroup`, `UnknownShell`, `SpawnFailed`; nothing is registered then.
-    pub async fn start(&self, launch: Launch, around: &Surroundings) -> Result<()> {
-        if self.knows(&launch.id) {
-            return Ok(());
-        }
-        let program = launch.resolve(around).await?;
-        // From this look to the insertion nothing waits, so of two starts of one id only one spawns.
-        if self.knows(&launch.id) {
-            return Ok(());
-        }
-        let mark = self.marks.borrow_mut().take();
-        match self.spawn(launch, &program, mark) {
-            Ok((exec, started)) => {
-                self.register(&exec);
-                ring::spawn("exec", supervise(exec, started, Rc::clone(&self.limits)));
-                Ok(())
+    pub async fn start(self: &Rc<Self>, launch: Launch, around: &Surroundings) -> Result<()> {
+        loop {
+            let seen = self.decided.count();
+            if self.knows(&launch.id) {
+                return Ok(());
             }
-            Err(error) => {
-                self.give_back(mark);
-                Err(error)
-            }
+            let Some(claim) = self.claim(&launch.id) else {
+                self.decided.after(seen).await;
+                continue;
+            };
+            let started = ring::detached("start", claim.start(launch, around.clone())).await;
+            return started.unwrap_or_else(|| Err(Kind::Internal.told("internal error")));
         }
     }
 
@@ -130,21 +128,20 @@ impl Execs {
     /// `UnknownExec`; `Internal` when the process table could not be walked.
     pub async fn kill(&self, id: &str) -> Result<bool> {
         let exec = self.look(id)?;
-        let done = Rc::new(Once::default());
-        let (told, grace) = (Rc::clone(&done), self.limits.kill_grace);
-        ring::spawn("kill", async move {
+        let grace = self.limits.kill_grace;
+        let killing = ring::detached("kill", async move {
             let ended = exec.tree.end(Reach::All, grace).await;
             if let Ok(true) = ended {
                 // The result of what has just ended is moments away: a poll after the answer should find it.
                 clock::within(SETTLE, exec.finished()).await;
             }
-            told.set(ended.map_err(|error| error.to_string()));
+            ended
         });
-        done.wait().await.map_err(|error| {
-            let cause = std::io::Error::other(error);
-            Kind::Internal
-                .told("the process table could not be walked")
-                .because(cause)
+        let ended = killing.await;
+        let ended = ended.unwrap_or_else(|| Err(Kind::Internal.told("internal error")));
+        ended.map_err(|error| {
+            let told = "the process table could not be walked";
+            Kind::Internal.told(told).because(error)
         })
     }
 
@@ -210,10 +207,9 @@ impl Execs {
 
     /// How much is registered, and whether anything runs.
     pub fn activity(&self) -> Activity {
-        let by_id = self.by_id.borrow();
         Activity {
-            busy: by_id.values().any(|exec| exec.outcome().is_none()),
-            execs: by_id.len(),
+            busy: self.running.get() > 0,
+            execs: self.by_id.borrow().len(),
         }
     }
 
@@ -228,7 +224,7 @@ impl Execs {
         }
         execs.sort_unstable_by_key(|exec| exec.serial);
         let may_vanish: Vec<_> = execs.iter().map(|exec| exec.tree.may_vanish()).collect();
-        let all = pool::run(scan::processes).await?;
+        let all = pool::run_on(Lane::Processes, scan::processes).await?;
         let mut members: HashMap<i32, Vec<scan::Process>> = HashMap::new();
         for process in all {
             members.entry(process.group).or_default().push(process);
@@ -257,47 +253,13 @@ impl Execs {
         Ok(groups)
     }
 
-    fn spawn(
-        &self,
-        launch: Launch,
-        program: &Program,
-        mark: Option<u64>,
-    ) -> Result<(Rc<Exec>, Started)> {
-        let plumbing = Plumbing::lay(launch.stdin).map_err(failed)?;
-        let image = Image {
-            candidates: program.candidates.clone(),
-            argv: program.argv.clone(),
-            envp: program.envp.clone(),
-            cwd: program.cwd.clone(),
-            gid: program.gid,
-            uid: program.uid,
-            groups: program.groups.clone(),
-            oom_score: self.limits.oom_score,
-            descriptors: self.limits.descriptors,
-            timer_slack: mark,
-            stdio: plumbing.far.each_ref().map(AsFd::as_fd),
-        };
-        let deadline = launch.timeout.map_or(Deadline::NEVER, Deadline::after);
-        let child = Child::start(&image).map_err(failed)?;
-        let started_at = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        self.serial.set(self.serial.get() + 1);
-        let birth = Birth {
-            id: launch.id,
-            serial: self.serial.get(),
-            started_at: started_at.as_secs(),
-            reap: launch.reap_group_on_exit,
-            tree: Tree::new(child.pid, mark),
-            stdin: Stdin::new(plumbing.stdin),
-        };
-        let started = Started {
-            child,
-            stdout: plumbing.stdout,
-            stderr: plumbing.stderr,
-            deadline,
-        };
-        Ok((Rc::new(Exec::new(birth, &self.limits)), started))
+    /// Claims an id for one start; `None` while another one has it.
+    fn claim(self: &Rc<Self>, id: &str) -> Option<Claim> {
+        let is_free = self.starting.borrow_mut().insert(id.to_owned());
+        is_free.then(|| Claim {
+            execs: Rc::clone(self),
+            id: id.to_owned(),
+        })
     }
 
     fn register(&self, exec: &Rc<Exec>) {
@@ -323,46 +285,54 @@ impl Execs {
     }
 }
 
-/// The descriptors around a child: its three, and our ends of the pipes.
-struct Plumbing {
-    far: [OwnedFd; 3],
-    stdin: Option<Fd>,
-    stdout: Fd,
-    stderr: Fd,
+/// The sole right to start an exec of this id; dropped, it says that the start has come to something.
+struct Claim {
+    execs: Rc<Execs>,
+    id: String,
 }
 
-impl Plumbing {
-    fn lay(with_stdin: bool) -> std::io::Result<Self> {
-        let (far_in, stdin) = if with_stdin {
-            let (far, near) = pipe_with(PipeFlags::CLOEXEC)?;
-            (far, Some(Fd::new(near)?))
-        } else {
-            (OwnedFd::from(File::open("/dev/null")?), None)
+impl Claim {
+    /// Starts and registers; the claim is held until both are done or have failed.
+    async fn start(self, launch: Launch, around: Surroundings) -> Result<()> {
+        let execs = &self.execs;
+        let program = launch.resolve(&around).await?;
+        let mark = execs.marks.borrow_mut().take();
+        let spawned = spawn(program, launch.stdin, mark, &execs.limits).await;
+        let spawned = spawned.inspect_err(|_| execs.give_back(mark))?;
+        self.enter(launch, spawned, mark);
+        Ok(())
+    }
+
+    fn enter(&self, launch: Launch, spawned: Spawned, mark: Option<u64>) {
+        let execs = &self.execs;
+        let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        execs.serial.set(execs.serial.get() + 1);
+        let birth = Birth {
+            id: launch.id,
+            serial: execs.serial.get(),
+            started_at: started_at.unwrap_or_default().as_secs(),
+            reap: launch.reap_group_on_exit,
+            tree: Tree::new(spawned.child.pid, mark),
+            stdin: Stdin::new(spawned.stdin),
+            running: Running::new(&execs.running),
         };
-        let (stdout, far_out) = output_pipe()?;
-        let (stderr, far_err) = output_pipe()?;
-        Ok(Self {
-            far: [far_in, far_out, far_err],
-            stdin,
-            stdout,
-            stderr,
-        })
+        let started = Started {
+            child: spawned.child,
+            pipes: spawned.pipes,
+            deadline: launch.timeout.map_or(Deadline::NEVER, Deadline::after),
+        };
+        let exec = Rc::new(Exec::new(birth, &execs.limits));
+        execs.register(&exec);
+        ring::spawn("exec", supervise(exec, started, Rc::clone(&execs.limits)));
     }
 }
 
-/// A large pipe: our read end and the child's write end.
-fn output_pipe() -> std::io::Result<(Fd, OwnedFd)> {
-    let (near, far) = pipe_with(PipeFlags::CLOEXEC)?;
-    // A user over the kernel's pipe budget keeps the small pipe, which is only slower.
-    let _ = fcntl_setpipe_size(&near, PIPE_BYTES);
-    Ok((Fd::new(near)?, far))
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.execs.starting.borrow_mut().remove(&self.id);
+        self.execs.decided.happen();
+    }
 }
 
-fn failed(error: std::io::Error) -> Error {
-    Kind::SpawnFailed.told(error.to_string()).because(error)
-}
-
-/// Room of an output pipe (`bench`: three times the throughput of the default).
-const PIPE_BYTES: usize = 1024 * 1024;
 /// How long an answer to a kill waits for the result of what it killed.
 const SETTLE: Duration = Duration::from_millis(250);

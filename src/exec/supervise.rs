@@ -7,24 +7,26 @@
 //!               └─ child reaped, a pipe still open: linger, then stop reading ──────┘
 //! ```
 
+use std::future::Future;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::entry::Exec;
+use super::entry::{End, Exec};
 use super::kill::Reach;
 use super::together::{First, both, first};
 use super::{Limits, Stream};
 use crate::ring::child::{Child, Exit};
 use crate::ring::clock::{self, Deadline};
+use crate::ring::guard::guarded;
 use crate::ring::notify::Once;
 use crate::ring::{self, Fd, buffers};
 
-/// A child that runs, and the ends of the pipes that it writes to.
+/// A child that runs, and the ends of the pipes that it writes to: standard output and standard error.
 pub(super) struct Started {
     pub(super) child: Child,
-    pub(super) stdout: Fd,
-    pub(super) stderr: Fd,
+    pub(super) pipes: [Fd; 2],
     pub(super) deadline: Deadline,
 }
 
@@ -32,17 +34,52 @@ pub(super) struct Started {
 ///
 /// Runs as a task of its own and is never dropped before its end.
 pub(super) async fn supervise(exec: Rc<Exec>, started: Started, limits: Rc<Limits>) {
+    let Started {
+        child,
+        pipes,
+        deadline,
+    } = started;
+    let life = watch(&exec, (&child, deadline), pipes, &limits);
+    if !conclude(&exec, life).await {
+        // Whoever ends this exec later must know when its group number is no longer its own.
+        child.exited().await;
+        exec.tree.reaped();
+    }
+}
+
+/// Publishes the end of `life`; when that panics, an end that says nothing, and false.
+async fn conclude(exec: &Exec, life: impl Future<Output = End>) -> bool {
+    let ended = guarded(life).await;
+    let is_known = ended.is_ok();
+    let end = ended.unwrap_or_else(|panic| {
+        tracing::error!(exec = exec.serial, panic, "a supervisor panicked");
+        End {
+            exit: UNKNOWN,
+            timed_out: false,
+            writers_may_be_alive: true,
+        }
+    });
+    exec.finish(end);
+    is_known
+}
+
+async fn watch(
+    exec: &Exec,
+    (child, deadline): (&Child, Deadline),
+    pipes: [Fd; 2],
+    limits: &Limits,
+) -> End {
     let over = Once::default();
     let watch = async {
-        let ended = end_of(&exec, &started, &limits).await;
+        let ended = end_of(exec, child, deadline, limits).await;
         over.set(());
         ended
     };
     let drain = async {
-        let (stdout, stderr) = (&started.stdout, &started.stderr);
+        let [stdout, stderr] = &pipes;
         let reading = both(
-            read(&exec, Stream::Stdout, stdout),
-            read(&exec, Stream::Stderr, stderr),
+            read(exec, Stream::Stdout, stdout),
+            read(exec, Stream::Stderr, stderr),
         );
         let linger = async {
             over.wait().await;
@@ -53,22 +90,24 @@ pub(super) async fn supervise(exec: Rc<Exec>, started: Started, limits: Rc<Limit
             First::Right(()) => {
                 // What was written before the linger ended counts, even if we were not told of it yet.
                 let at_end = [
-                    read_waiting(&exec, Stream::Stdout, stdout),
-                    read_waiting(&exec, Stream::Stderr, stderr),
+                    read_waiting(exec, Stream::Stdout, stdout),
+                    read_waiting(exec, Stream::Stderr, stderr),
                 ];
                 at_end != [Got::End; 2]
             }
         }
     };
     let ((exit, timed_out), writers_may_be_alive) = both(watch, drain).await;
-    drop(started);
-    exec.finish(exit, timed_out, writers_may_be_alive);
+    End {
+        exit,
+        timed_out,
+        writers_may_be_alive,
+    }
 }
 
 /// Waits for the child, ending it at the deadline; true with the exit when the deadline did.
-async fn end_of(exec: &Exec, started: &Started, limits: &Limits) -> (Exit, bool) {
-    let child = &started.child;
-    let in_time = clock::until(started.deadline, child.exited()).await;
+async fn end_of(exec: &Exec, child: &Child, deadline: Deadline, limits: &Limits) -> (Exit, bool) {
+    let in_time = clock::until(deadline, child.exited()).await;
     let timed_out = in_time.is_none();
     if timed_out {
         end_tree(exec, Reach::All, limits).await;
@@ -84,7 +123,6 @@ async fn end_of(exec: &Exec, started: &Started, limits: &Limits) -> (Exit, bool)
 async fn end_tree(exec: &Exec, reach: Reach, limits: &Limits) {
     if let Err(error) = exec.tree.end(reach, limits.kill_grace).await {
         tracing::warn!(exec = exec.serial, %error, "the process table could not be walked");
-        exec.tree.end_blindly();
     }
 }
 
@@ -136,3 +174,63 @@ fn read_waiting(exec: &Exec, stream: Stream, pipe: &Fd) -> Got {
 
 /// Bytes read in one go before others have their turn: a part of the replay log, so that followers keep up.
 const BURST: usize = 256 * 1024;
+
+/// The exit of a child that nobody watched to its end.
+const UNKNOWN: Exit = Exit {
+    code: None,
+    signal: None,
+    user: Duration::ZERO,
+    system: Duration::ZERO,
+    peak: 0,
+};
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::exec::entry::{Birth, Phase, Running};
+    use crate::exec::kill::Tree;
+    use crate::exec::stdin::Stdin;
+
+    fn exec(running: &Rc<Cell<usize>>) -> Exec {
+        let limits = Limits {
+            max_output_bytes: 10,
+            output_linger: Duration::ZERO,
+            exec_ttl: Duration::ZERO,
+            replay_bytes: 10,
+            kill_grace: Duration::ZERO,
+            stdin_write_timeout: Duration::ZERO,
+            max_stdin_write_bytes: 0,
+            oom_score: None,
+            descriptors: None,
+        };
+        let birth = Birth {
+            id: "e".into(),
+            serial: 1,
+            started_at: 0,
+            reap: false,
+            tree: Tree::new(1, None),
+            stdin: Stdin::new(None),
+            running: Running::new(running),
+        };
+        Exec::new(birth, &limits)
+    }
+
+    #[test]
+    fn a_supervisor_that_panics_publishes_an_end() {
+        let running = Rc::default();
+        let exec = exec(&running);
+        assert_eq!((exec.phase(), running.get()), (Phase::Running, 1));
+        let life = async { panic!("as a defect would") };
+        let conclusion = pin!(conclude(&exec, life));
+        let polled = conclusion.poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready(false));
+        let outcome = exec.outcome().expect("it was published");
+        assert_eq!(outcome.exit, UNKNOWN);
+        assert!(outcome.writers_may_be_alive && !outcome.timed_out);
+        assert_eq!((exec.phase(), running.get()), (Phase::Exited, 0));
+    }
+}

@@ -1,19 +1,18 @@
 //! An archive extracted below a root: spooled, checked as a whole and then written, or written while it arrives.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use rustix::io::Errno;
 
 use super::check::Model;
 use super::confine::Descent;
+use super::lent;
 use super::member::{Action, Entry};
 use super::space;
 use super::spool::{Archive, Spool};
 use super::unpack::{self, Unpacker};
 use crate::error::{Kind, Result};
-use crate::ring::{Inflow, buffers, copy, notify, pool};
+use crate::ring::{self, Inflow, buffers, copy, pool};
 use crate::wire::tar::{Event, Scanner};
 
 /// What bounds an extraction.
@@ -73,13 +72,14 @@ pub async fn spooled(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Res
     intake.scanner.finish()?;
     drop(buffer);
     let (root, limits) = (root.to_owned(), limits.clone());
-    see_through(async move {
+    let extraction = ring::detached("extract", async move {
         Extraction::begin(root, entries, spool.close(), intake, limits)
             .await?
             .run()
             .await
-    })
-    .await
+    });
+    let outcome = extraction.await;
+    outcome.unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")))
 }
 
 /// Extracts `body` below `root` while it arrives; what is refused leaves what was extracted before.
@@ -94,23 +94,31 @@ pub async fn streamed(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Re
     });
     let mut stream = Stream {
         intake: Intake::new(limits),
-        unpacker: made.await??,
+        unpacker: Concluding(Some(made.await??)),
     };
     let mut buffer = buffers::lease();
     loop {
-        let ended = copy::fill(body, &mut buffer).await?;
+        let ended = match copy::fill(body, &mut buffer).await {
+            Ok(ended) => ended,
+            Err(error) => {
+                // When the client reads of it, what was extracted has its modes and times.
+                pool::run(move || drop(stream)).await?;
+                return Err(error);
+            }
+        };
         let bytes = buffer.take();
-        let (back, outcome, bytes) = pool::run(move || {
+        let (rest, outcome, bytes) = pool::run(move || {
             let outcome = stream.take(&bytes, ended);
-            (stream, outcome, bytes)
+            let goes_on = outcome.is_ok() && !ended;
+            (goes_on.then_some(stream), outcome, bytes)
         })
         .await?;
-        stream = back;
         buffer.restore(bytes);
         buffer.clear();
         outcome?;
-        if ended {
-            return Ok(());
+        match rest {
+            Some(rest) => stream = rest,
+            None => return Ok(()),
         }
     }
 }
@@ -173,27 +181,46 @@ impl Intake {
     }
 }
 
+/// An unpacker that concludes however the extraction ends; it is dropped on a helper thread where somebody waits.
+struct Concluding(Option<Unpacker>);
+
+impl Concluding {
+    fn get(&mut self) -> &mut Unpacker {
+        self.0
+            .as_mut()
+            .expect("an unpacker is there until it is dropped")
+    }
+}
+
+impl Drop for Concluding {
+    fn drop(&mut self) {
+        if let Some(mut unpacker) = self.0.take() {
+            lent::let_go(move || unpacker.conclude());
+        }
+    }
+}
+
 /// An extraction without a spool.
 struct Stream {
     intake: Intake,
-    unpacker: Unpacker,
+    unpacker: Concluding,
 }
 
 impl Stream {
     fn take(&mut self, mut bytes: &[u8], ended: bool) -> Result<()> {
+        let unpacker = self.unpacker.get();
         while let Some(found) = self.intake.next(&mut bytes)? {
             match found {
                 Found::Member(entry) => {
-                    self.unpacker.finish()?;
-                    self.unpacker.begin(&entry)?;
+                    unpacker.finish()?;
+                    unpacker.begin(&entry)?;
                 }
-                Found::Data(piece) => self.unpacker.write(piece)?,
+                Found::Data(piece) => unpacker.write(piece)?,
             }
         }
         if ended {
             self.intake.scanner.finish()?;
-            self.unpacker.finish()?;
-            self.unpacker.conclude();
+            unpacker.finish()?;
         }
         Ok(())
     }
@@ -203,7 +230,7 @@ impl Stream {
 struct Extraction {
     entries: std::vec::IntoIter<Entry>,
     archive: Archive,
-    unpacker: Unpacker,
+    unpacker: Concluding,
     /// What is left to write of the file that was begun last: offset in the archive, and bytes.
     left: (u64, u64),
 }
@@ -222,7 +249,7 @@ impl Extraction {
             Ok(Self {
                 entries: entries.into_iter(),
                 archive,
-                unpacker: Unpacker::new(descent, root, limits.reserve),
+                unpacker: Concluding(Some(Unpacker::new(descent, root, limits.reserve))),
                 left: (0, 0),
             })
         })
@@ -231,14 +258,16 @@ impl Extraction {
 
     async fn run(mut self) -> Result<()> {
         loop {
-            let (back, outcome) = pool::run(move || {
+            let (rest, outcome) = pool::run(move || {
                 let outcome = self.slice();
-                (self, outcome)
+                let goes_on = matches!(outcome, Ok(false));
+                (goes_on.then_some(self), outcome)
             })
             .await?;
-            self = back;
-            if outcome? {
-                return Ok(());
+            outcome?;
+            match rest {
+                Some(rest) => self = rest,
+                None => return Ok(()),
             }
         }
     }
@@ -246,24 +275,24 @@ impl Extraction {
     /// Some of the work; true when all is done.
     fn slice(&mut self) -> Result<bool> {
         let mut budget = SLICE;
+        let unpacker = self.unpacker.get();
         while budget > 0 {
             let (at, left) = self.left;
             if left > 0 {
                 let piece = self.archive.piece(at, left);
                 let piece =
                     piece.map_err(|error| space::failed(error, "the spool cannot be read"))?;
-                self.unpacker.write(piece)?;
+                unpacker.write(piece)?;
                 let length = piece.len() as u64;
                 self.left = (at + length, left - length);
                 budget = budget.saturating_sub(length);
                 continue;
             }
-            self.unpacker.finish()?;
+            unpacker.finish()?;
             let Some(entry) = self.entries.next() else {
-                self.unpacker.conclude();
                 return Ok(true);
             };
-            self.unpacker.begin(&entry)?;
+            unpacker.begin(&entry)?;
             if let Action::File(content) = &entry.action {
                 self.left = (content.at, content.stored);
             }
@@ -298,22 +327,6 @@ fn check(root: &Path, entries: &[Entry], intake: &Intake, limits: &Limits) -> Re
         .saturating_add(1);
     let mut model = Model::new(disk, usize::try_from(most).unwrap_or(usize::MAX));
     entries.iter().try_for_each(|entry| model.play(entry))
-}
-
-/// Runs a task to its end, also when nobody waits for it any more.
-async fn see_through(task: impl Future<Output = Result<()>> + 'static) -> Result<()> {
-    let outcome = Rc::new(RefCell::new(None));
-    let done = Rc::new(notify::Once::default());
-    let (told, rung) = (Rc::clone(&outcome), Rc::clone(&done));
-    crate::ring::spawn("extract", async move {
-        let result = task.await;
-        told.replace(Some(result));
-        rung.set(());
-    });
-    done.wait().await;
-    outcome
-        .take()
-        .unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")))
 }
 
 /// Bytes written per slice, and what a member counts for beside its data.

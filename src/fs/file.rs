@@ -1,22 +1,23 @@
 //! One file read: opened without ever blocking, sent whole, in part, or as a window of lines.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::lent::{Lent, unreadable};
 use super::lines::{self, Window};
+use super::mount;
 use super::range::Range;
-use super::target::is_pseudo;
 use crate::error::{Error, Kind, Result};
-use crate::ring::{Fd, Outflow, buffers, clock, file, pool, turn};
+use crate::ring::{Fd, Outflow, buffers, clock, local, pool, turn};
+use crate::wire::tar::Segment;
 
 /// A file that is open for reading.
 pub struct Opened {
-    file: File,
+    file: Lent,
     /// `None` for what has no size beforehand: devices, and files that the kernel makes up.
     size: Option<u64>,
     /// True when it can be read at an offset.
@@ -69,8 +70,8 @@ impl Opened {
     /// Those of the sink; `Internal` when the file cannot be read or is shorter than it was.
     pub async fn send(self, part: Option<Range>, sink: &mut dyn Outflow) -> Result<()> {
         if let Some(size) = self.size {
-            let (first, length) = part.map_or((0, size), |part| (part.first, part.length()));
-            return sink.send_file(&self.file, first, length).await;
+            let (offset, length) = part.map_or((0, size), |part| (part.first, part.length()));
+            return self.file.send(Segment { offset, length }, sink).await;
         }
         let mut reader = self.reader();
         let mut buffer = buffers::lease();
@@ -95,18 +96,18 @@ impl Opened {
             file: self.file,
             positioned: self.positioned,
             offset: 0,
-            inline: 0,
+            spent: 0,
         }
     }
 }
 
 /// Reads a file from its start to its end.
 pub(super) struct Reader {
-    file: File,
+    file: Lent,
     positioned: bool,
     offset: u64,
-    /// Bytes read on this thread since the others had their turn.
-    inline: u64,
+    /// Bytes read since the others had their turn.
+    spent: u64,
 }
 
 impl Reader {
@@ -119,36 +120,24 @@ impl Reader {
             return self.read_stream(into).await;
         }
         // A file that is all cached never makes us wait, so now and then the others get their turn.
-        if self.inline >= INLINE {
-            self.inline = 0;
+        if self.spent >= BURST {
+            self.spent = 0;
             turn().await;
         }
-        if let Some(count) = file::try_read_at(&self.file, into, self.offset) {
-            self.offset += count as u64;
-            self.inline += count as u64;
-            return Ok(count);
-        }
-        self.inline = 0;
-        let offset = self.offset;
-        let count = self.on_helper(into, move |file, buffer| {
-            buffer.resize(buffer.capacity(), 0);
-            let count = file.read_at(buffer, offset);
-            buffer.truncate(*count.as_ref().unwrap_or(&0));
-            count
-        });
-        let count = count.await?.map_err(unreadable)?;
+        let count = self.file.read_at(into, self.offset).await?;
         self.offset += count as u64;
+        self.spent += count as u64;
         Ok(count)
     }
 
     /// A device: what is there, or wait for it.
     async fn read_stream(&mut self, into: &mut Vec<u8>) -> Result<usize> {
         loop {
-            let outcome = self.on_helper(into, |file, buffer| {
+            let read = |file: &File, buffer: &mut Vec<u8>| {
                 let count = rustix::io::read(file, rustix::buffer::spare_capacity(buffer));
                 count.map(|_| buffer.len()).map_err(std::io::Error::from)
-            });
-            match outcome.await? {
+            };
+            match self.file.on_helper(into, read).await? {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     let fd = self.file.try_clone().and_then(|file| Fd::new(file.into()));
                     let ready = clock::within(PATIENCE, fd.map_err(unreadable)?.readable()).await;
@@ -160,52 +149,38 @@ impl Reader {
             }
         }
     }
-
-    async fn on_helper(
-        &self,
-        into: &mut Vec<u8>,
-        read: impl FnOnce(&File, &mut Vec<u8>) -> std::io::Result<usize> + Send + 'static,
-    ) -> Result<std::io::Result<usize>> {
-        let file = self.file.try_clone().map_err(unreadable)?;
-        let mut buffer = std::mem::take(into);
-        let (count, buffer) = pool::run(move || (read(&file, &mut buffer), buffer)).await?;
-        *into = buffer;
-        Ok(count)
-    }
 }
 
 /// Opens a regular file of a local filesystem whose path is cached, so that nothing can block; `None` for all else.
 fn open_cached(path: &Path) -> Option<Result<Opened>> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let probe = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()?;
-    let stat = rustix::fs::fstat(&probe).ok()?;
-    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    // No block device below it: a filesystem made up by the kernel, or one that may wait for somebody.
-    if !regular || rustix::fs::major(stat.st_dev) == 0 {
-        return None;
-    }
-    Some(open_known(path))
+    let mode = local::mode_if_local(&probe)?;
+    let regular = FileType::from_raw_mode(mode) == FileType::RegularFile;
+    regular.then(|| open_known(path, |_| true))
 }
 
 fn open_now(path: &Path) -> Result<Opened> {
     // Opening a FIFO, if only for an instant, is seen by whoever waits at its other end.
     let stat = rustix::fs::stat(path).map_err(unopened)?;
     judge(&stat)?;
-    open_known(path)
+    open_known(path, |file| mount::is_local(file))
 }
 
-fn open_known(path: &Path) -> Result<Opened> {
+fn open_known(path: &Path, is_local: impl FnOnce(&File) -> bool) -> Result<Opened> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(unopened)?;
+    let file = File::from(file);
     let stat = rustix::fs::fstat(&file).map_err(unopened)?;
     judge(&stat)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let regular = kind == FileType::RegularFile;
-    let sized = regular && (rustix::fs::major(stat.st_dev) != 0 || !is_pseudo(&file));
+    let is_local = is_local(&file);
+    let sized = regular && (is_local || !mount::is_pseudo(&file));
     let size = sized.then(|| u64::try_from(stat.st_size).unwrap_or(0));
     let positioned = regular || kind == FileType::BlockDevice;
     Ok(Opened {
-        file: file.into(),
+        file: Lent::to_read(file, size.unwrap_or(0), is_local),
         size,
         positioned,
         stat,
@@ -227,12 +202,8 @@ fn unopened(errno: Errno) -> Error {
     }
 }
 
-fn unreadable(error: std::io::Error) -> Error {
-    Kind::Internal.told("cannot read file").because(error)
-}
-
-/// Bytes read on the main thread before others get their turn.
-const INLINE: u64 = 2 * 1024 * 1024;
+/// Bytes read before others get their turn.
+const BURST: u64 = 2 * 1024 * 1024;
 /// How long a device may have nothing to say.
 const PATIENCE: Duration = Duration::from_secs(30);
 

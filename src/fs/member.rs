@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use super::space;
 use crate::error::{Error, Kind, Result};
 use crate::wire::tar::{Member, Moment, Segment, Type};
 
@@ -149,7 +150,7 @@ impl Entry {
     /// The failure of this member, as the kernel tells it.
     pub(super) fn failed(&self, errno: Errno) -> Error {
         match errno {
-            Errno::NOSPC | Errno::DQUOT => {
+            _ if space::is_full(&errno.into()) => {
                 Kind::DiskFull.told("no space is left on the target filesystem")
             }
             Errno::ACCESS => self.obstructed(self.name.0.len(), "permission denied"),

@@ -1,20 +1,23 @@
 //! A tree packed into an archive while it is sent.
 //!
 //! Heads and small files go through one buffer: what is cached is read into it at once, what is not leaves a gap that
-//! a batch of reads fills before the buffer is sent. Large files go from the page cache to the sink.
+//! a batch of reads fills before the buffer is sent. Large files go from the page cache to the sink. What is not on a
+//! local filesystem is opened and read by helper threads only: even an open that is cached may ask its server.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::ReadWriteFlags;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::confine::{Descent, Stop, Way, openat2};
+use super::lent::Lent;
 pub use super::walk::Limits;
 use super::walk::{self, Item, More, Plan, ROOT};
 use crate::error::{Error, Kind, Result};
@@ -102,6 +105,8 @@ struct Packer {
 
 struct Gap {
     item: usize,
+    /// True when only helpers may read it.
+    far: bool,
     /// Where in `out` its bytes go.
     at: usize,
     wanted: Wanted,
@@ -160,7 +165,9 @@ impl Packer {
         let name = self.plan.name(item);
         let at = self.out.len();
         self.out.resize(at + size, 0);
-        if let Ok(file) = openat2(&dir, name, READING, ResolveFlags::CACHED) {
+        if item.local
+            && let Ok(file) = openat2(&dir, name, READING, ResolveFlags::CACHED)
+        {
             let mut slices = [IoSliceMut::new(&mut self.out[at..])];
             let read = rustix::io::preadv2(&file, &mut slices, 0, ReadWriteFlags::NOWAIT);
             if read == Ok(size) {
@@ -171,6 +178,7 @@ impl Packer {
             .map_err(|error| Kind::Internal.told("cannot read file").because(error))?;
         self.gaps.push(Gap {
             item: index,
+            far: !item.local,
             at,
             wanted: Wanted { dir, name, size },
         });
@@ -185,7 +193,7 @@ impl Packer {
         sink: &mut dyn Outflow,
     ) -> Result<()> {
         self.flush(sink).await?;
-        let file = self.open(index, dir).await?;
+        let file = self.open(index, item, dir).await?;
         let whole = [Segment {
             offset: 0,
             length: item.size,
@@ -193,35 +201,37 @@ impl Packer {
         let runs = self.plan.runs(item).unwrap_or(&whole);
         let mut stored = 0;
         for run in runs.iter().filter(|run| run.length > 0) {
-            sink.send_file(&file, run.offset, run.length).await?;
+            file.send(*run, sink).await?;
             stored += run.length;
         }
         write::pad(stored, &mut self.out);
         Ok(())
     }
 
-    async fn open(&self, index: usize, dir: Arc<OwnedFd>) -> Result<File> {
-        let name = self.plan.name(&self.plan.items[index]);
-        let file = match openat2(&dir, name, READING, ResolveFlags::CACHED) {
-            Ok(file) => file,
-            Err(_) => {
+    async fn open(&self, index: usize, item: &Item, dir: Arc<OwnedFd>) -> Result<Lent> {
+        let name = self.plan.name(item);
+        let cached = match item.local {
+            true => openat2(&dir, name, READING, ResolveFlags::CACHED).ok(),
+            false => None,
+        };
+        let opened = match cached {
+            Some(file) => known(file),
+            None => {
                 let name = name.to_vec();
                 let flags = READING | OFlags::CLOEXEC;
-                let opened =
-                    pool::run(move || rustix::fs::openat(&dir, name, flags, Mode::empty()));
-                opened
-                    .await?
-                    .map_err(|errno| self.changed(index).because(errno))?
+                pool::run(move || {
+                    rustix::fs::openat(&dir, name, flags, Mode::empty()).and_then(known)
+                })
+                .await?
             }
         };
-        let stat = rustix::fs::fstat(&file).map_err(|errno| self.changed(index).because(errno))?;
+        let (file, stat) = opened.map_err(|errno| self.changed(index).because(errno))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-            || size < self.plan.items[index].size
-        {
+        let file = Lent::to_read(file, size, item.local);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size < item.size {
             return Err(self.changed(index));
         }
-        Ok(file.into())
+        Ok(file)
     }
 
     /// The descriptor of a directory of the plan.
@@ -241,14 +251,22 @@ impl Packer {
         let Some(mut descent) = self.descent.take() else {
             return Err(Kind::Internal.told("cannot read directory"));
         };
-        let mut entered = descent.enter(&path, Way::Cached);
-        if entered.is_err() {
-            (descent, entered) = pool::run(move || {
-                let entered = descent.enter(&path, Way::Looking);
-                (descent, entered)
-            })
-            .await?;
-        }
+        let cached = match self.plan.items[index as usize].local {
+            true => descent.enter(&path, Way::Cached).ok(),
+            false => None,
+        };
+        let entered = match cached {
+            Some(dir) => Ok(dir),
+            None => {
+                let (back, entered) = pool::run(move || {
+                    let entered = descent.enter(&path, Way::Looking);
+                    (descent, entered)
+                })
+                .await?;
+                descent = back;
+                entered
+            }
+        };
         self.descent = Some(descent);
         let dir = entered.map_err(gone)?;
         self.directory = Some((index, Arc::clone(&dir)));
@@ -260,14 +278,15 @@ impl Packer {
         if !self.gaps.is_empty() {
             sink.flush().await?;
             let gaps = std::mem::take(&mut self.gaps);
-            let read = batch::read_files(gaps.iter().map(|gap| gap.wanted.clone()).collect()).await;
-            for (gap, bytes) in gaps.iter().zip(read) {
-                let bytes = bytes.map_err(|error| self.changed(gap.item).because(error))?;
-                let place = &mut self.out[gap.at..gap.at + gap.wanted.size];
-                if bytes.len() < place.len() {
-                    return Err(self.changed(gap.item));
-                }
-                place.copy_from_slice(&bytes[..gap.wanted.size]);
+            let (far, near): (Vec<_>, Vec<_>) = gaps.into_iter().partition(|gap| gap.far);
+            if !near.is_empty() {
+                let read = batch::read_files(wanted(&near)).await;
+                self.fill(&near, read)?;
+            }
+            if !far.is_empty() {
+                let wanted = wanted(&far);
+                let read = pool::run(move || wanted.iter().map(read).collect()).await?;
+                self.fill(&far, read)?;
             }
         }
         if !self.out.is_empty() {
@@ -275,6 +294,18 @@ impl Packer {
             self.out.clear();
             // A sink that takes everything at once gives nobody else a turn.
             turn().await;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, gaps: &[Gap], read: Vec<std::io::Result<Vec<u8>>>) -> Result<()> {
+        for (gap, bytes) in gaps.iter().zip(read) {
+            let bytes = bytes.map_err(|error| self.changed(gap.item).because(error))?;
+            let place = &mut self.out[gap.at..gap.at + gap.wanted.size];
+            if bytes.len() < place.len() {
+                return Err(self.changed(gap.item));
+            }
+            place.copy_from_slice(&bytes[..gap.wanted.size]);
         }
         Ok(())
     }
@@ -288,6 +319,25 @@ impl Packer {
             "{name} is gone, or shorter than when it was planned"
         ))
     }
+}
+
+fn wanted(gaps: &[Gap]) -> Vec<Wanted> {
+    gaps.iter().map(|gap| gap.wanted.clone()).collect()
+}
+
+/// Reads a small file; for helper threads.
+fn read(wanted: &Wanted) -> std::io::Result<Vec<u8>> {
+    let flags = READING | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&wanted.dir, &wanted.name, flags, Mode::empty())?;
+    let mut bytes = vec![0; wanted.size];
+    File::from(file).read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// An open file, and what it is.
+fn known(file: OwnedFd) -> std::result::Result<(File, Stat), Errno> {
+    let stat = rustix::fs::fstat(&file)?;
+    Ok((file.into(), stat))
 }
 
 /// Bytes that the buffer may grow by past [`FLUSH`].

@@ -192,6 +192,46 @@ fn cold_files_are_packed_whole() {
     }
 }
 
+/// Packs the tree as if what `is_far` picks were on a filesystem that may ask a server.
+fn packed_far(path: &Path, is_far: fn(usize) -> bool) -> Vec<u8> {
+    run(async || {
+        let mut pack = plan(path, WIDE).await.expect("it can be walked");
+        let here = pack.plan.items[0].local;
+        for (index, item) in pack.plan.items.iter_mut().enumerate() {
+            let judged = matches!(item.kind, Type::File | Type::Directory);
+            assert_eq!(item.local, judged && here, "{item:?} is where the root is");
+            item.local &= !is_far(index);
+        }
+        let mut sink = Sink::default();
+        pack.send(&mut sink).await.expect("it can be packed");
+        sink.0
+    })
+}
+
+#[test]
+fn what_lies_elsewhere_is_packed_the_same() {
+    let dir = Dir::new();
+    make(dir.path(), &["a/", "a/b", "a/c/", "a/c/d", "e", "f"]);
+    symlink("a", dir.path().join("s")).expect("it is fresh");
+    for (name, size) in [
+        ("large", LARGE + 9),
+        ("larger", 3 * LARGE),
+        ("a/c/z", LARGE),
+    ] {
+        std::fs::write(dir.path().join(name), vec![7; size]).expect("it is fresh");
+    }
+    for index in 0..100 {
+        let path = dir.path().join(format!("a/{index}"));
+        std::fs::write(path, vec![index; 3000]).expect("it is fresh");
+    }
+    let holed = File::create(dir.path().join("holed")).expect("it is fresh");
+    holed.write_all_at(b"x", 1 << 20).expect("it is ours");
+    let near = packed(dir.path(), WIDE).expect("it can be packed");
+    for is_far in [|_| true, |index| index % 2 == 0, |index| index % 3 == 0] {
+        assert!(packed_far(dir.path(), is_far) == near);
+    }
+}
+
 #[test]
 fn holes_are_not_packed() {
     use std::os::unix::fs::FileExt;

@@ -56,11 +56,17 @@ pub(super) async fn recheck(file: &File, path: &Path, reserve: u64) -> Result<()
 /// The error of a write that failed: a full disk is told from everything else.
 pub(super) fn failed(error: impl Into<std::io::Error>, sentence: &'static str) -> Error {
     let error = error.into();
-    let kind = match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Kind::DiskFull,
-        _ => Kind::Internal,
+    let kind = match is_full(&error) {
+        true => Kind::DiskFull,
+        false => Kind::Internal,
     };
     kind.told(sentence).because(error)
+}
+
+/// True for ENOSPC and EDQUOT.
+pub(super) fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 fn judge(space: &StatVfs, path: &Path, reserve: u64) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Where an archive waits until all of it has been checked: in memory, or in a file without a name.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
+use super::lent::Lent;
 use super::space;
 use crate::error::{Kind, Result};
 use crate::ring::file::Writer;
@@ -16,7 +16,7 @@ pub(super) struct Spool {
     memory_bytes: u64,
     reserve: u64,
     held: Vec<u8>,
-    disk: Option<(File, Writer)>,
+    disk: Option<(Lent, Writer)>,
     unchecked: u64,
 }
 
@@ -76,7 +76,8 @@ impl Spool {
         let (dir, reserve) = (self.dir.clone(), self.reserve);
         let opened = pool::run(move || {
             space::check(&dir, reserve)?;
-            unnamed(&dir).map_err(|error| space::failed(error, "the spool cannot be opened"))
+            let file = unnamed(&dir);
+            file.map_err(|error| space::failed(error, "the spool cannot be opened"))
         });
         let file = opened.await??;
         let writer = Writer::new(&file);
@@ -98,7 +99,7 @@ impl Spool {
 pub(super) enum Archive {
     Memory(Vec<u8>),
     Disk {
-        file: File,
+        file: Lent,
         /// Bytes of the file from `at` on.
         window: Vec<u8>,
         at: u64,
@@ -122,7 +123,7 @@ impl Archive {
                     window.clear();
                     window.reserve_exact(WINDOW);
                     *start = at;
-                    rustix::io::pread(&*file, rustix::buffer::spare_capacity(window), at)?;
+                    rustix::io::pread(&**file, rustix::buffer::spare_capacity(window), at)?;
                 }
                 (window, *start)
             }
@@ -137,12 +138,12 @@ impl Archive {
     }
 }
 
-/// A file of `dir` that no name leads to.
-fn unnamed(dir: &Path) -> std::io::Result<File> {
+/// A file of `dir` that no name leads to; for helper threads.
+pub(super) fn unnamed(dir: &Path) -> std::io::Result<Lent> {
     let mode = Mode::from_raw_mode(0o600);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::openat(CWD, dir, flags | OFlags::TMPFILE, mode) {
-        return Ok(file.into());
+        return Ok(Lent::scrap(file.into()));
     }
     // Not every filesystem has O_TMPFILE: then a name exists for an instant.
     let path = dir.join(super::target::temporary_name());
@@ -153,7 +154,7 @@ fn unnamed(dir: &Path) -> std::io::Result<File> {
         mode,
     )?;
     rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
-    Ok(file.into())
+    Ok(Lent::scrap(file.into()))
 }
 
 /// Bytes of a spooled archive read at once.

@@ -1,7 +1,7 @@
 //! Where an upload goes: the directory and name behind a path, links followed, and what is there.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -51,11 +51,6 @@ impl Target {
     }
 }
 
-/// True for a filesystem that the kernel makes up: its files have no true size, and no free space to ask for.
-pub(super) fn is_pseudo(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|fs| PSEUDO.contains(&fs.f_type.cast_unsigned()))
-}
-
 /// A name that nothing has, for a file that is about to be renamed.
 pub(super) fn temporary_name() -> std::ffi::OsString {
     let mut random = [0u8; 8];
@@ -78,24 +73,3 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// As many as the kernel follows.
 const MOST_LINKS: usize = 40;
-
-/// Magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, bpf, efivarfs,
-/// pstore, selinuxfs, smackfs, binfmt_misc, fusectl, nsfs.
-const PSEUDO: &[u64] = &[
-    0x9fa0,
-    0x6265_6572,
-    0x27_e0eb,
-    0x6367_7270,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-    0x6265_6570,
-    0xcafe_4a11,
-    0xde5e_81e4,
-    0x6165_676c,
-    0xf97c_ff8c,
-    0x4341_5d53,
-    0x4249_4e4d,
-    0x6573_5543,
-    0x6e73_6673,
-];

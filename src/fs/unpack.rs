@@ -34,6 +34,8 @@ struct Open {
     attributes: Attributes,
     /// Set for a sparse file.
     sparse: Option<Sparse>,
+    /// Bytes that are still to come.
+    left: u64,
     /// Where the next byte goes.
     at: u64,
 }
@@ -104,6 +106,7 @@ impl Unpacker {
             let written = open.file.write_all_at(&piece[..count], offset);
             written.map_err(|error| space::failed(error, "tar operation failed"))?;
             open.at += count as u64;
+            open.left = open.left.saturating_sub(count as u64);
             piece = &piece[count..];
         }
         if self.unchecked >= CHECK_EVERY {
@@ -130,7 +133,13 @@ impl Unpacker {
     }
 
     /// Sets modes and times that had to wait, deepest directories first; what cannot be set is left.
+    ///
+    /// After a refusal, too: a file that is whole by then is ended, one that lacks bytes is left as it is.
     pub(super) fn conclude(&mut self) {
+        if self.open.as_ref().is_some_and(|open| open.left == 0) {
+            let _ = self.finish();
+        }
+        self.open = None;
         for (name, attributes) in std::mem::take(&mut self.widened) {
             let (dir, leaf) = name.split();
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -182,6 +191,7 @@ impl Unpacker {
             file,
             attributes: Attributes { mode, mtime },
             sparse,
+            left: content.stored,
             at,
         });
         Ok(())

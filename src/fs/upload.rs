@@ -3,15 +3,19 @@
 mod special;
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::space;
-use super::target::{Target, is_pseudo, temporary_name};
+use super::lent::{self, Lent};
+use super::mount::is_pseudo;
+use super::target::{Target, temporary_name};
+use super::{space, spool};
 use crate::error::{Error, Kind, Result};
 use crate::ring::{Fd, Inflow, buffers, clock, copy, pool};
 
@@ -26,6 +30,8 @@ pub struct Upload {
     pub in_place: bool,
     /// Bytes that must stay free on the disk; 0 asks nothing.
     pub reserve: u64,
+    /// Where the body waits when the file may be written but its directory may not.
+    pub spool_dir: PathBuf,
 }
 
 /// Reads a mode: octal, at most 07777, blanks around it, `0o` before it.
@@ -69,20 +75,22 @@ enum Place {
 
 struct Beside {
     target: Target,
-    file: File,
+    file: Lent,
     /// The name of the file until it is renamed, where the filesystem has no files without one.
     name: Option<Temporary>,
+    /// True when it is in the spool directory: the target can be written, but not replaced.
+    aside: bool,
 }
 
 struct There {
-    file: File,
+    file: Lent,
     /// Set when we made it: it goes again when the body fails.
     made: Option<Temporary>,
 }
 
 /// A name that is removed unless it is kept.
 struct Temporary {
-    dir: std::os::fd::OwnedFd,
+    dir: Arc<OwnedFd>,
     leaf: Vec<u8>,
     keep: bool,
 }
@@ -90,7 +98,10 @@ struct Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.keep {
-            let _ = rustix::fs::unlinkat(&self.dir, self.leaf.as_slice(), AtFlags::empty());
+            let (dir, leaf) = (Arc::clone(&self.dir), std::mem::take(&mut self.leaf));
+            lent::let_go(move || {
+                let _ = rustix::fs::unlinkat(&dir, leaf.as_slice(), AtFlags::empty());
+            });
         }
     }
 }
@@ -124,57 +135,72 @@ impl Place {
         if upload.in_place {
             return There::open(target, upload.mode).map(Self::There);
         }
-        Beside::open(target, upload.mode)
+        Beside::open(target, upload).map(Self::Beside)
     }
 }
 
 impl Beside {
-    fn open(target: Target, mode: Option<u32>) -> Result<Place> {
+    fn open(target: Target, upload: &Upload) -> Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         // What will be narrowed later must not be wide before.
-        let narrow = mode.is_some() || target.there.is_some();
+        let narrow = upload.mode.is_some() || target.there.is_some();
         let first = Mode::from_raw_mode(if narrow { 0o600 } else { 0o666 });
         match rustix::fs::openat(&target.dir, ".", flags | OFlags::TMPFILE, first) {
             Ok(file) => {
-                return Ok(Place::Beside(Self {
+                return Ok(Self {
                     target,
-                    file: file.into(),
+                    file: Lent::scrap(file.into()),
                     name: None,
-                }));
+                    aside: false,
+                });
             }
-            // We may write the file, but not the directory: then only in place.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if target.there.is_some() => {
-                return There::open(target, mode).map(Place::There);
+                return Self::aside(target, upload);
             }
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => return Err(unwritten(errno)),
         }
         let leaf = std::os::unix::ffi::OsStringExt::into_vec(temporary_name());
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let dir = target.dir.try_clone().map_err(unmade)?;
         let file =
             rustix::fs::openat(&target.dir, leaf.as_slice(), flags, first).map_err(unwritten)?;
-        let dir = target
-            .dir
-            .try_clone()
-            .map_err(|error| space::failed(error, CANNOT_WRITE))?;
         let name = Some(Temporary {
-            dir,
+            dir: Arc::new(dir),
             leaf,
             keep: false,
         });
-        Ok(Place::Beside(Self {
+        Ok(Self {
             target,
-            file: file.into(),
+            file: Lent::scrap(file.into()),
             name,
-        }))
+            aside: false,
+        })
+    }
+
+    /// A file in the spool directory, for a target that we may write in a directory that we may not.
+    fn aside(target: Target, upload: &Upload) -> Result<Self> {
+        // What cannot be written is refused before its body is there.
+        drop(open_there(&target, OFlags::empty())?);
+        space::check(&upload.spool_dir, upload.reserve)?;
+        let file = spool::unnamed(&upload.spool_dir).map_err(unmade)?;
+        Ok(Self {
+            target,
+            file,
+            name: None,
+            aside: true,
+        })
     }
 
     /// Gives the file its mode, its owner and the name of the target; for helper threads.
-    fn publish(mut self, mode: Option<u32>) -> Result<()> {
-        if let Some(stat) = &self.target.there {
-            inherit(&self.file, stat, mode.is_none())?;
+    fn publish(mut self, upload: &Upload) -> Result<()> {
+        if self.aside {
+            return self.pour(upload);
         }
-        if let Some(mode) = mode {
+        if let Some(stat) = &self.target.there {
+            inherit(&self.file, stat, upload.mode.is_none())?;
+        }
+        if let Some(mode) = upload.mode {
             set_mode(&self.file, mode)?;
         }
         match self.rename() {
@@ -182,7 +208,7 @@ impl Beside {
             Err(Errno::BUSY | Errno::XDEV | Errno::PERM | Errno::ACCESS)
                 if self.target.there.is_some() =>
             {
-                self.pour()
+                self.pour(upload)
             }
             outcome => outcome.map_err(unwritten),
         }
@@ -194,7 +220,11 @@ impl Beside {
         if self.name.is_none() && there.is_none() {
             match link(&self.file, dir, leaf) {
                 Err(Errno::EXIST) => {}
-                outcome => return outcome,
+                Err(errno) => return Err(errno),
+                Ok(()) => {
+                    self.file.keep();
+                    return Ok(());
+                }
             }
         }
         let mut name = match self.name.take() {
@@ -203,6 +233,7 @@ impl Beside {
         };
         rustix::fs::renameat(&name.dir, name.leaf.as_slice(), dir, leaf)?;
         name.keep = true;
+        self.file.keep();
         Ok(())
     }
 
@@ -211,54 +242,47 @@ impl Beside {
         let dir = rustix::io::fcntl_dupfd_cloexec(&self.target.dir, 3)?;
         link(&self.file, &dir, &leaf)?;
         Ok(Temporary {
-            dir,
+            dir: Arc::new(dir),
             leaf,
             keep: false,
         })
     }
 
-    /// Copies what has arrived into the file that is there.
-    fn pour(&mut self) -> Result<()> {
-        let flags =
-            OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(
-            &self.target.dir,
-            self.target.leaf.as_slice(),
-            flags,
-            Mode::empty(),
-        );
-        let mut file = File::from(file.map_err(unwritten)?);
-        let failed = |error| space::failed(error, CANNOT_WRITE);
-        std::io::Seek::rewind(&mut self.file).map_err(failed)?;
-        std::io::copy(&mut self.file, &mut file).map_err(failed)?;
+    /// Copies what has arrived into the file that is there, which loses its content only when there is room.
+    fn pour(&self, upload: &Upload) -> Result<()> {
+        let mut target = open_there(&self.target, OFlags::empty())?;
+        let length = self.file.metadata().map_err(unmade)?.len();
+        let held = target.metadata().map_err(unmade)?.blocks() * 512;
+        let more = length.saturating_sub(held);
+        space::check_file(&target, &upload.path, upload.reserve.saturating_add(more))?;
+        if let Some(mode) = upload.mode {
+            set_mode(&target, mode)?;
+        }
+        target.set_len(0).map_err(unmade)?;
+        let mut file: &File = &self.file;
+        std::io::Seek::rewind(&mut file).map_err(unmade)?;
+        std::io::copy(&mut file, &mut target).map_err(unmade)?;
         Ok(())
     }
 }
 
 impl There {
     fn open(target: Target, mode: Option<u32>) -> Result<Self> {
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Target { dir, leaf, there } = target;
-        if there.is_some() {
-            let file =
-                rustix::fs::openat(&dir, leaf.as_slice(), flags | OFlags::TRUNC, Mode::empty());
+        if target.there.is_some() {
+            let file = open_there(&target, OFlags::TRUNC)?;
             return Ok(Self {
-                file: file.map_err(unwritten)?.into(),
+                file: Lent::to_write(file),
                 made: None,
             });
         }
         let first = Mode::from_raw_mode(mode.unwrap_or(0o666));
-        let file = rustix::fs::openat(
-            &dir,
-            leaf.as_slice(),
-            flags | OFlags::CREATE | OFlags::EXCL,
-            first,
-        );
-        let file = file.map_err(unwritten)?.into();
+        let Target { dir, leaf, .. } = target;
+        let flags = WRITING | OFlags::CREATE | OFlags::EXCL;
+        let file = rustix::fs::openat(&dir, leaf.as_slice(), flags, first);
         Ok(Self {
-            file,
+            file: Lent::scrap(file.map_err(unwritten)?.into()),
             made: Some(Temporary {
-                dir,
+                dir: Arc::new(dir),
                 leaf,
                 keep: false,
             }),
@@ -272,18 +296,21 @@ async fn replace(upload: Upload, beside: Beside, body: &mut dyn Inflow) -> Resul
         .remaining()
         .is_some_and(|length| length <= buffers::LEASE as u64);
     if !small {
-        receive(&upload, &beside.file, body).await?;
-        return pool::run(move || beside.publish(upload.mode)).await?;
+        let place = if beside.aside {
+            &upload.spool_dir
+        } else {
+            &upload.path
+        };
+        let received = receive(&beside.file, place, upload.reserve, body).await;
+        // Also when it failed: whoever reads of it finds no trace of the body.
+        return pool::run(move || received.and_then(|()| beside.publish(&upload))).await?;
     }
     let mut buffer = buffers::lease();
-    copy::fill(body, &mut buffer).await?;
+    let filled = copy::fill(body, &mut buffer).await;
     let bytes = buffer.take();
     let (outcome, bytes) = pool::run(move || {
-        let written = beside
-            .file
-            .write_all_at(&bytes, 0)
-            .map_err(|error| space::failed(error, CANNOT_WRITE));
-        (written.and_then(|()| beside.publish(upload.mode)), bytes)
+        let written = filled.and_then(|_| beside.file.write_all_at(&bytes, 0).map_err(unmade));
+        (written.and_then(|()| beside.publish(&upload)), bytes)
     })
     .await?;
     buffer.restore(bytes);
@@ -291,24 +318,33 @@ async fn replace(upload: Upload, beside: Beside, body: &mut dyn Inflow) -> Resul
 }
 
 async fn overwrite(upload: Upload, mut there: There, body: &mut dyn Inflow) -> Result<()> {
-    receive(&upload, &there.file, body).await?;
-    if let Some(mode) = upload.mode {
-        let file = there
-            .file
-            .try_clone()
-            .map_err(|error| space::failed(error, CANNOT_WRITE))?;
-        pool::run(move || set_mode(&file, mode)).await??;
-    }
-    if let Some(made) = &mut there.made {
-        made.keep = true;
-    }
+    let received = receive(&there.file, &upload.path, upload.reserve, body).await;
+    pool::run(move || {
+        received?;
+        if let Some(mode) = upload.mode {
+            set_mode(&there.file, mode)?;
+        }
+        if let Some(made) = &mut there.made {
+            made.keep = true;
+        }
+        there.file.keep();
+        Ok(())
+    })
+    .await?
+}
+
+/// Writes the body to `file`; `place` is what a sentence about its filesystem names.
+async fn receive(file: &File, place: &Path, reserve: u64, body: &mut dyn Inflow) -> Result<()> {
+    let go_on = async || space::recheck(file, place, reserve).await;
+    copy::to_file(body, file, go_on).await?;
     Ok(())
 }
 
-async fn receive(upload: &Upload, file: &File, body: &mut dyn Inflow) -> Result<()> {
-    let go_on = async || space::recheck(file, &upload.path, upload.reserve).await;
-    copy::to_file(body, file, go_on).await?;
-    Ok(())
+/// Opens the file that is there for writing.
+fn open_there(target: &Target, more: OFlags) -> Result<File> {
+    let flags = WRITING | more;
+    let file = rustix::fs::openat(&target.dir, target.leaf.as_slice(), flags, Mode::empty());
+    file.map(File::from).map_err(unwritten)
 }
 
 /// Mode and owner of the file that is replaced; the owner only if we may, and before the mode, which it clears.
@@ -331,7 +367,7 @@ fn set_mode(file: &File, mode: u32) -> Result<()> {
 }
 
 /// Gives an open file a name; the short way is for those with the right to, the other needs /proc.
-fn link(file: &File, dir: &std::os::fd::OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
+fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
     match rustix::fs::linkat(file, "", dir, leaf, AtFlags::EMPTY_PATH) {
         Err(Errno::NOENT | Errno::PERM) => {}
         outcome => return outcome,
@@ -357,10 +393,18 @@ fn make_parent(path: &Path) -> Result<()> {
 }
 
 fn unwritten(errno: Errno) -> Error {
-    space::failed(errno, CANNOT_WRITE)
+    unmade(errno.into())
+}
+
+fn unmade(error: std::io::Error) -> Error {
+    space::failed(error, CANNOT_WRITE)
 }
 
 const CANNOT_WRITE: &str = "cannot write file";
+const WRITING: OFlags = OFlags::WRONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 
 #[cfg(test)]
 mod tests;

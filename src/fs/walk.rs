@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Way};
+use super::mount;
 use crate::error::{Error, Kind, Result};
 use crate::wire::tar::{Segment, Type, padded, write};
 
@@ -34,6 +35,8 @@ pub(super) struct Item {
     pub(super) mtime: i64,
     /// Bytes of a file; the number of a device.
     pub(super) size: u64,
+    /// True when what is cached of it answers at once; false where a server may be asked.
+    pub(super) local: bool,
     pub(super) more: More,
 }
 
@@ -140,10 +143,12 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd> {
 /// `TooLarge` beyond `limits`, `Internal` when a directory cannot be read.
 pub(super) fn walk(root: OwnedFd, told: &Path, limits: Limits) -> Result<(Plan, Descent)> {
     let stat = rustix::fs::fstat(&root).map_err(unreadable)?;
+    let local = mount::is_local(&root);
     let mut walk = Walk {
         plan: Plan::default(),
         descent: Descent::at(root),
         twins: HashMap::new(),
+        locals: HashMap::new(),
         told,
         limits,
         members: 0,
@@ -155,8 +160,10 @@ pub(super) fn walk(root: OwnedFd, told: &Path, limits: Limits) -> Result<(Plan, 
         stat,
         target: Vec::new(),
         runs: None,
+        local,
         index: 0,
     };
+    walk.locals.insert(stat.st_dev, local);
     walk.push(0, &root)?;
     let mut frames = vec![walk.read(0)?];
     while let Some(frame) = frames.last_mut() {
@@ -182,6 +189,8 @@ struct Walk<'a> {
     descent: Descent,
     /// Files with several names, by device and inode.
     twins: HashMap<(u64, u64), u32>,
+    /// Which devices are local.
+    locals: HashMap<u64, bool>,
     told: &'a Path,
     limits: Limits,
     members: u64,
@@ -202,6 +211,7 @@ struct Child {
     stat: Stat,
     target: Vec<u8>,
     runs: Option<Vec<Segment>>,
+    local: bool,
     /// Its place in the plan, once it has one.
     index: u32,
 }
@@ -259,6 +269,7 @@ impl Walk<'_> {
             stat,
             target: Vec::new(),
             runs: None,
+            local: false,
             index: 0,
         };
         match FileType::from_raw_mode(stat.st_mode) {
@@ -271,7 +282,11 @@ impl Walk<'_> {
                 Err(Errno::NOENT) => return Ok(None),
                 Err(errno) => return Err(unreadable(errno)),
             },
-            FileType::RegularFile => child.runs = runs(dir, name, &stat),
+            FileType::RegularFile => {
+                child.local = self.is_local(dir, &child);
+                child.runs = runs(dir, name, &stat);
+            }
+            FileType::Directory => child.local = self.is_local(dir, &child),
             _ => {}
         }
         self.members += 1;
@@ -283,6 +298,17 @@ impl Walk<'_> {
             )));
         }
         Ok(Some(child))
+    }
+
+    /// Judges a child by its device: a single file can be a mount too.
+    fn is_local(&mut self, dir: &OwnedFd, child: &Child) -> bool {
+        let judge = || {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = rustix::fs::openat(dir, child.name.as_slice(), flags, Mode::empty());
+            opened.is_ok_and(mount::is_local)
+        };
+        let device = child.stat.st_dev;
+        *self.locals.entry(device).or_insert_with(judge)
     }
 
     /// Adds a child to the plan.
@@ -299,6 +325,7 @@ impl Walk<'_> {
             gid: stat.st_gid,
             mtime: stat.st_mtime,
             size: 0,
+            local: child.local,
             more: More::Nothing,
         };
         match file_type {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -128,32 +129,35 @@ impl Ring {
             self.busy.next().await;
         }
         self.taken.set(true);
-        // The batch runs as a task of its own, so that a caller who gives up leaves no buffer behind in the kernel.
-        let answer = Rc::new(super::notify::Once::<Rc<RefCell<Option<Vec<Slot>>>>>::default());
-        let told = Rc::clone(&answer);
         let dirs: Vec<_> = wanted.iter().map(|file| Arc::clone(&file.dir)).collect();
         let slots = wanted.iter().map(Slot::of).collect();
-        super::spawn("batch", async move {
+        // The batch runs as a task of its own, so that a caller who gives up leaves no buffer behind in the kernel.
+        let batch = super::detached("batch", async move {
             let slots = self.run(slots, &dirs).await;
             self.taken.set(false);
             self.busy.happen();
-            told.set(Rc::new(RefCell::new(slots)));
+            slots
         });
-        let slots = answer.wait().await.take()?;
+        let slots = batch.await??;
         Some(slots.into_iter().map(Slot::outcome).collect())
     }
 
-    async fn run(&self, mut slots: Vec<Slot>, dirs: &[Arc<OwnedFd>]) -> Option<Vec<Slot>> {
+    async fn run(&self, slots: Vec<Slot>, dirs: &[Arc<OwnedFd>]) -> Option<Vec<Slot>> {
+        // The kernel may write to the slots until every answer is in: until then nothing may free them.
+        let mut slots = ManuallyDrop::new(slots);
         let expected = slots.len() * 3;
-        self.submit(&mut slots, dirs).ok()?;
+        if let Err(error) = self.submit(&mut slots, dirs) {
+            return retire(&error);
+        }
         let mut arrived = 0;
         loop {
             arrived += self.collect(&mut slots);
             if arrived >= expected {
-                return Some(slots);
+                return Some(ManuallyDrop::into_inner(slots));
             }
-            // The buffers are lent until every answer is in, so there is no way out of this loop before that.
-            let _ = self.bell.readable().await;
+            if let Err(error) = self.bell.readable().await {
+                return retire(&error);
+            }
             let mut count = [0u8; 8];
             let _ = rustix::io::read(&self.bell, &mut count);
         }
@@ -180,8 +184,8 @@ impl Ring {
             let close = opcode::Close::new(Fixed(number))
                 .build()
                 .user_data(user | 2);
-            // SAFETY: the name, the how and the buffer live on the heap in `slots` or in the boxed entries of the
-            // batch task, which waits for all answers before it lets go; the directory is kept open by `dirs`.
+            // SAFETY: the name, the how and the buffer live on the heap in `slots`, which `run` does not free before
+            // all answers are in, or ever when the ring fails; the directory is kept open by `dirs` as long.
             unsafe {
                 let mut queue = ring.submission();
                 queue
@@ -189,7 +193,13 @@ impl Ring {
                     .map_err(io::Error::other)?;
             }
         }
-        ring.submit()?;
+        while !ring.submission().is_empty() {
+            match ring.submit() {
+                Ok(0) => return Err(io::Error::other("the ring takes no entry")),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -210,6 +220,13 @@ impl Ring {
         }
         arrived
     }
+}
+
+/// Gives the second ring up for good: what it still holds of a batch is never freed.
+fn retire(error: &io::Error) -> Option<Vec<Slot>> {
+    tracing::warn!(%error, "the second ring failed: cold files are read on the blocking pool");
+    RING.set(Some(None));
+    None
 }
 
 impl Slot {

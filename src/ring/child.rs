@@ -1,18 +1,21 @@
 //! Child processes: a vfork-style start that does not copy our page tables, and the one place that reaps.
 
-use std::cell::{Cell, RefCell};
+mod swift;
+
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::notify::Once;
+use super::pool;
 
 /// What to start.
-pub struct Image<'a> {
+pub struct Image {
     /// Paths to try in order, absolute or relative to `cwd`.
     pub candidates: Vec<CString>,
     /// The argument vector, with the program's name first.
@@ -34,7 +37,7 @@ pub struct Image<'a> {
     /// Timer slack in nanoseconds, inherited by every descendant: the mark by which orphans are told apart.
     pub timer_slack: Option<u64>,
     /// Descriptors that become 0, 1 and 2; every other is closed.
-    pub stdio: [BorrowedFd<'a>; 3],
+    pub stdio: [OwnedFd; 3],
 }
 
 /// How a child ended, with what the kernel counted for it and the descendants it waited for.
@@ -62,15 +65,35 @@ pub struct Child {
 impl Child {
     /// Starts `image` as the leader of a new process group.
     ///
-    /// The thread waits until the child runs the new program or has failed (some 60 µs).
+    /// The thread waits for the child until it runs the new program or has failed (some 60 µs). Where the program or
+    /// the directory lie on a filesystem that may keep us waiting, a helper thread does.
     ///
     /// # Errors
-    /// What the failing call said: chdir, the credentials or exec (ENOENT when no candidate exists).
-    pub fn start(image: &Image<'_>) -> io::Result<Self> {
-        let pid = vfork(image)?;
+    /// What the failing call said: the credentials, chdir or exec (ENOENT when no candidate exists).
+    pub async fn start(image: Image) -> io::Result<Self> {
+        if swift::is_swift(&image) {
+            return vfork(&image).map(Self::enter);
+        }
+        let _early = Early::expect();
+        let started = pool::run(move || {
+            swift::learn(&image);
+            vfork(&image)
+        });
+        started.await.map_err(io::Error::other)?.map(Self::enter)
+    }
+
+    fn enter(pid: i32) -> Self {
         let exit = Rc::new(Once::default());
-        CHILDREN.with_borrow_mut(|children| children.insert(pid, Rc::clone(&exit)));
-        Ok(Self { pid, exit })
+        // A child that a helper has started may have ended before we hear of it.
+        match EARLY.with_borrow_mut(|early| early.ended.remove(&pid)) {
+            Some(ended) => {
+                exit.set(ended);
+            }
+            None => CHILDREN.with_borrow_mut(|children| {
+                children.insert(pid, Rc::clone(&exit));
+            }),
+        }
+        Self { pid, exit }
     }
 
     /// Waits for the end; the child is reaped by then.
@@ -86,22 +109,53 @@ impl Child {
 
 thread_local! {
     static CHILDREN: RefCell<HashMap<i32, Rc<Once<Exit>>>> = RefCell::default();
-    static STACK: Cell<*mut libc::c_void> = const { Cell::new(ptr::null_mut()) };
+    static EARLY: RefCell<EarlyExits> = RefCell::default();
+    static STACK: RefCell<Option<Stack>> = const { RefCell::new(None) };
+}
+
+/// Children that helpers are starting, and the exits of processes that may turn out to be such children.
+#[derive(Default)]
+struct EarlyExits {
+    expected: usize,
+    ended: HashMap<i32, Exit>,
+}
+
+/// Keeps unknown exits while a helper starts a child.
+struct Early;
+
+impl Early {
+    fn expect() -> Self {
+        EARLY.with_borrow_mut(|early| early.expected += 1);
+        Self
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        EARLY.with_borrow_mut(|early| {
+            early.expected -= 1;
+            if early.expected == 0 {
+                early.ended.clear();
+            }
+        });
+    }
 }
 
 /// Reaps everything that has ended: our children get their [`Exit`], orphans are just buried.
 pub fn reap() {
     while let Some((pid, exit)) = wait_any() {
         let child = CHILDREN.with_borrow_mut(|children| children.remove(&pid));
-        if let Some(child) = child {
-            child.set(exit);
+        match child {
+            Some(child) => {
+                child.set(exit);
+            }
+            None => EARLY.with_borrow_mut(|early| {
+                if early.expected > 0 {
+                    early.ended.insert(pid, exit);
+                }
+            }),
         }
     }
-}
-
-/// True while `pid` is a child that we started and have not reaped.
-pub fn is_leader(pid: i32) -> bool {
-    CHILDREN.with_borrow(|children| children.contains_key(&pid))
 }
 
 #[expect(
@@ -151,7 +205,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(image: &Image<'_>) -> Self {
+    fn of(image: &Image) -> Self {
         let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
             let ends = std::iter::once(ptr::null());
             list.iter().map(|text| text.as_ptr()).chain(ends).collect()
@@ -179,7 +233,7 @@ impl Plan {
     unsafe_code,
     reason = "a child that shares our memory until exec has no safe wrapper"
 )]
-fn vfork(image: &Image<'_>) -> io::Result<i32> {
+fn vfork(image: &Image) -> io::Result<i32> {
     let mut plan = Plan::of(image);
     let stack = stack()?;
     // SAFETY:
@@ -258,9 +312,6 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
         if let Some(slack) = plan.timer_slack {
             libc::prctl(libc::PR_SET_TIMERSLACK, slack);
         }
-        if !plan.cwd.is_null() {
-            check(libc::chdir(plan.cwd).into())?;
-        }
         if let Some(groups) = &plan.groups {
             check(libc::syscall(
                 libc::SYS_setgroups,
@@ -273,6 +324,10 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
         }
         if let Some(uid) = plan.uid {
             check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
+        }
+        // As the user who will work there, who may not be allowed in.
+        if !plan.cwd.is_null() {
+            check(libc::chdir(plan.cwd).into())?;
         }
         // Older kernels lack the flag; every descriptor of ours is close-on-exec anyway.
         libc::syscall(
@@ -325,27 +380,46 @@ fn errno() -> i32 {
 }
 
 /// The stack that children use until exec; one per thread, made at the first start.
-#[expect(unsafe_code, reason = "a stack for clone must be mapped by hand")]
+struct Stack(*mut libc::c_void);
+
+impl Stack {
+    #[expect(unsafe_code, reason = "a stack for clone must be mapped by hand")]
+    fn map() -> io::Result<Self> {
+        // SAFETY: a fresh anonymous mapping at an address that the kernel chooses.
+        let mapped = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                STACK_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        match mapped {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            start => Ok(Self(start)),
+        }
+    }
+}
+
+impl Drop for Stack {
+    #[expect(unsafe_code, reason = "what was mapped by hand is unmapped by hand")]
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; no child runs on it any more, since its start has stopped this thread.
+        unsafe { libc::munmap(self.0, STACK_BYTES) };
+    }
+}
+
+/// The lower end of this thread's stack for children; it stays mapped while the thread lives.
 fn stack() -> io::Result<*mut libc::c_void> {
-    if !STACK.get().is_null() {
-        return Ok(STACK.get());
-    }
-    // SAFETY: a fresh anonymous mapping, never unmapped, of which only this thread knows the address.
-    let mapped = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            STACK_BYTES,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
-            -1,
-            0,
-        )
-    };
-    if mapped == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    STACK.set(mapped);
-    Ok(mapped)
+    STACK.with_borrow_mut(|stack| match stack {
+        Some(Stack(start)) => Ok(*start),
+        None => {
+            let mapped = Stack::map()?;
+            Ok(stack.insert(mapped).0)
+        }
+    })
 }
 
 const STACK_BYTES: usize = 64 * 1024;

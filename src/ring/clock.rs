@@ -29,14 +29,6 @@ impl Deadline {
         self.0
             .map(|at| at.saturating_duration_since(Instant::now()))
     }
-
-    /// Waits for the deadline.
-    pub async fn passed(self) {
-        match self.left() {
-            Some(left) => sleep(left).await,
-            None => std::future::pending().await,
-        }
-    }
 }
 
 /// Waits for `span`, at a resolution of one millisecond.

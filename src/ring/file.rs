@@ -9,21 +9,6 @@ use rustix::io::ReadWriteFlags;
 use super::{buffers, driver, pool};
 use crate::error::{Kind, Result};
 
-/// Writes all of `bytes` at `offset`, and gives the buffer back.
-///
-/// # Errors
-/// `DiskFull` for ENOSPC and EDQUOT, else `Internal`; the sentence is the caller's to improve.
-pub async fn write_at(file: &File, bytes: Vec<u8>, offset: u64) -> (Result<()>, Vec<u8>) {
-    if !driver::has_uring() {
-        return write_on_pool(file, bytes, offset).await;
-    }
-    let lent = match file.try_clone().and_then(monoio::fs::File::from_std) {
-        Ok(lent) => lent,
-        Err(error) => return (Err(failed(error)), bytes),
-    };
-    write_on_ring(&lent, bytes, offset).await
-}
-
 /// A file handed to the ring for many writes: it is registered once.
 pub struct Writer {
     file: File,
@@ -52,7 +37,7 @@ impl Writer {
     /// Appends all of `bytes`, and gives the buffer back, empty.
     ///
     /// # Errors
-    /// As [`write_at`]; the offset then stays where it was.
+    /// `DiskFull` for ENOSPC and EDQUOT, else `Internal`; the offset then stays where it was.
     pub async fn append(&mut self, bytes: Vec<u8>) -> (Result<()>, Vec<u8>) {
         let length = bytes.len() as u64;
         let (outcome, mut bytes) = match &self.lent {
@@ -104,16 +89,14 @@ pub fn try_read_at(file: &File, into: &mut Vec<u8>, offset: u64) -> Option<usize
     outcome.ok()
 }
 
-/// True when the first and the last byte of the span are in the page cache.
+/// True when the first and the last byte of the span are known to be in the page cache.
+///
+/// A file system that cannot tell (EOPNOTSUPP) may have to ask somebody: its files count as not cached.
 pub(super) fn is_cached(file: &File, offset: u64, length: u64) -> bool {
     let mut byte = [0u8];
     let mut cached = |at| {
         let mut slices = [IoSliceMut::new(&mut byte)];
-        // A file system that knows no NOWAIT answers EOPNOTSUPP: then there is no telling, and sendfile just runs.
-        !matches!(
-            rustix::io::preadv2(file, &mut slices, at, ReadWriteFlags::NOWAIT),
-            Err(rustix::io::Errno::AGAIN)
-        )
+        rustix::io::preadv2(file, &mut slices, at, ReadWriteFlags::NOWAIT).is_ok()
     };
     cached(offset) && (length < 2 || cached(offset + length - 1))
 }

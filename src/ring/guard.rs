@@ -1,9 +1,13 @@
 //! The panic guard: a task or a request that panics ends alone.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
+
+use super::notify::Once;
 
 /// A future whose panic becomes `Err(message)`.
 pub struct Guarded<F>(Pin<Box<F>>);
@@ -33,6 +37,40 @@ pub fn spawn<F: Future<Output = ()> + 'static>(name: &'static str, future: F) {
             tracing::error!(task = name, panic, "a task panicked");
         }
     });
+}
+
+/// Runs `future` as a task of its own, to its end even when the caller is dropped; `None` when it panicked.
+pub fn detached<T: 'static>(
+    name: &'static str,
+    future: impl Future<Output = T> + 'static,
+) -> impl Future<Output = Option<T>> {
+    let slot = Rc::new(Slot {
+        value: Cell::new(None),
+        over: Once::default(),
+    });
+    let over = Over(Rc::clone(&slot));
+    spawn(name, async move {
+        let value = future.await;
+        over.0.value.set(Some(value));
+    });
+    async move {
+        slot.over.wait().await;
+        slot.value.take()
+    }
+}
+
+struct Slot<T> {
+    value: Cell<Option<T>>,
+    over: Once<()>,
+}
+
+/// Says that a detached task is over, however it ended.
+struct Over<T>(Rc<Slot<T>>);
+
+impl<T> Drop for Over<T> {
+    fn drop(&mut self) {
+        self.0.over.set(());
+    }
 }
 
 /// The text of a panic payload.

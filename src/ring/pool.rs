@@ -1,10 +1,11 @@
-//! The blocking pool: at most four helper threads for work that may block, started on demand, ended when idle.
+//! The blocking pool: a few helper threads for work that may block, started on demand, ended when idle.
 //!
 //! A job owns everything it needs and holds no state of ours. Its result comes back through an eventfd that the
 //! driver watches, since wakers of this runtime must not leave their thread. A job whose caller is gone still runs
-//! to its end; its result is dropped.
+//! to its end; its result is dropped. Each [`Lane`] has threads of its own, so that what hangs in one leaves the
+//! others alone; a lane whose threads all hang gets more of them, up to a bound.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +13,26 @@ use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::clock::within;
 use super::notify::Once;
 use super::{Fd, guard, spawn};
 use crate::error::{Kind, Result};
 
-/// Threads at most.
+/// What a job works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Files, which may lie on a mount that hangs.
+    Files,
+    /// The process table, which never hangs: kills and time limits depend on it.
+    Processes,
+}
+
+/// Threads of a lane while its jobs end in time.
 const THREADS: usize = 4;
+/// Threads of a lane when they hang.
+const MOST_THREADS: usize = 64;
+/// How long a job may wait for a thread before the lane gets one more.
+const HANGING: Duration = Duration::from_millis(500);
 /// Jobs that may wait for a thread.
 const WAITING: usize = 4096;
 /// How long a thread waits for the next job before it ends.
@@ -44,19 +59,30 @@ struct State {
 struct Pool {
     shared: Arc<Shared>,
     waiting: RefCell<HashMap<u64, Rc<Once<()>>>>,
-    last: RefCell<u64>,
+    last: Cell<u64>,
 }
 
 thread_local! {
-    static POOL: RefCell<Option<Rc<Pool>>> = const { RefCell::new(None) };
+    static POOLS: RefCell<[Option<Rc<Pool>>; 2]> = const { RefCell::new([None, None]) };
 }
 
-/// Runs `job` on a helper thread and waits for its result.
+/// Runs `job` on a helper thread of [`Lane::Files`] and waits for its result.
+///
+/// # Errors
+/// As [`run_on`].
+pub async fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    run_on(Lane::Files, job).await
+}
+
+/// Runs `job` on a helper thread of `lane` and waits for its result.
 ///
 /// # Errors
 /// `Busy` when too many jobs wait, `Internal` when the job panics or no thread can be had.
-pub async fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    let pool = pool()?;
+pub async fn run_on<T: Send + 'static>(
+    lane: Lane,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let pool = pool(lane)?;
     let slot = Arc::new(Mutex::new(None));
     let filled = Arc::clone(&slot);
     let id = pool.enqueue(move |id, shared| {
@@ -70,7 +96,9 @@ pub async fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) ->
     let done = Rc::new(Once::default());
     pool.waiting.borrow_mut().insert(id, Rc::clone(&done));
     let forget = Forget { pool: &pool, id };
-    done.wait().await;
+    while within(HANGING, done.wait()).await.is_none() {
+        pool.relieve();
+    }
     drop(forget);
     let outcome = held(&slot).take();
     match outcome {
@@ -84,12 +112,27 @@ pub async fn run<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) ->
     }
 }
 
-/// Jobs that wait for a thread right now.
-pub fn queued() -> usize {
-    POOL.with_borrow(|pool| {
-        pool.as_ref()
-            .map_or(0, |pool| held(&pool.shared.state).jobs.len())
-    })
+/// Runs `job` on a helper thread of [`Lane::Files`] and forgets about it.
+///
+/// On a thread that has no runtime, which may wait, and when no helper can be had, it runs here and now.
+pub fn detach(job: impl FnOnce() + Send + 'static) {
+    if super::running().is_none() {
+        return job();
+    }
+    let job = Arc::new(Mutex::new(Some(job)));
+    let lent = Arc::clone(&job);
+    let run = move || {
+        if let Some(job) = held(&lent).take() {
+            // Nobody waits for it, so nobody needs to hear of its panic.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
+    };
+    let queued = pool(Lane::Files).and_then(|pool| pool.enqueue(move |_, _| run()));
+    if queued.is_err()
+        && let Some(job) = held(&job).take()
+    {
+        job();
+    }
 }
 
 struct Forget<'a> {
@@ -105,11 +148,8 @@ impl Drop for Forget<'_> {
 
 impl Pool {
     fn enqueue(&self, job: impl FnOnce(u64, &Shared) + Send + 'static) -> Result<u64> {
-        let id = {
-            let mut last = self.last.borrow_mut();
-            *last += 1;
-            *last
-        };
+        let id = self.last.get() + 1;
+        self.last.set(id);
         let shared = Arc::clone(&self.shared);
         let mut state = held(&self.shared.state);
         if state.jobs.len() >= WAITING {
@@ -121,24 +161,34 @@ impl Pool {
             self.shared.work.notify_one();
             return Ok(id);
         }
-        state.threads += 1;
-        drop(state);
-        let shared = Arc::clone(&self.shared);
-        let started = std::thread::Builder::new()
-            .name("ringd-helper".into())
-            .stack_size(STACK)
-            .spawn(move || help(&shared));
-        if let Err(error) = started {
-            let mut state = held(&self.shared.state);
-            state.threads -= 1;
-            if state.threads == 0 {
-                state.jobs.pop_back();
-                return Err(Kind::Internal
-                    .told("no helper thread could be started")
-                    .because(error));
-            }
+        if let Err(error) = self.add_thread(&mut state)
+            && state.threads == 0
+        {
+            state.jobs.pop_back();
+            return Err(Kind::Internal
+                .told("no helper thread could be started")
+                .because(error));
         }
         Ok(id)
+    }
+
+    /// Adds a thread when jobs wait although every thread had time to take one.
+    fn relieve(&self) {
+        let mut state = held(&self.shared.state);
+        if !state.jobs.is_empty() && state.idle == 0 && state.threads < MOST_THREADS {
+            // When there is no thread to be had, the jobs wait for those that hang.
+            let _ = self.add_thread(&mut state);
+        }
+    }
+
+    fn add_thread(&self, state: &mut State) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        std::thread::Builder::new()
+            .name("ringd-helper".into())
+            .stack_size(STACK)
+            .spawn(move || help(&shared))?;
+        state.threads += 1;
+        Ok(())
     }
 
     /// Hands results to those who wait, each time the bell rings.
@@ -180,16 +230,18 @@ fn help(shared: &Shared) {
     }
 }
 
-/// Makes the pool of this thread ready.
+/// Makes the lanes of this thread ready.
 ///
 /// # Errors
 /// `Internal` when no descriptor is left.
 pub(super) fn open() -> Result<()> {
-    pool().map(drop)
+    pool(Lane::Files)?;
+    pool(Lane::Processes).map(drop)
 }
 
-fn pool() -> Result<Rc<Pool>> {
-    if let Some(pool) = POOL.with_borrow(Clone::clone) {
+fn pool(lane: Lane) -> Result<Rc<Pool>> {
+    let known = POOLS.with_borrow(|pools| pools[lane as usize].clone());
+    if let Some(pool) = known {
         return Ok(pool);
     }
     let failed = |error| {
@@ -207,10 +259,10 @@ fn pool() -> Result<Rc<Pool>> {
             bell,
         }),
         waiting: RefCell::default(),
-        last: RefCell::new(0),
+        last: Cell::new(0),
     });
     spawn("pool", Rc::clone(&pool).answer(heard));
-    POOL.set(Some(Rc::clone(&pool)));
+    POOLS.with_borrow_mut(|pools| pools[lane as usize] = Some(Rc::clone(&pool)));
     Ok(pool)
 }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 pub struct Socket {
     fd: Fd,
     patience: Duration,
-    /// Bytes sent since the other tasks last had their turn.
+    /// Bytes sent and received since the other tasks last had their turn.
     spent: Cell<u64>,
 }
 
@@ -67,19 +67,11 @@ impl Socket {
         debug_assert!(into.len() < into.capacity(), "a receive needs room");
         loop {
             if let Some(count) = self.try_recv(into)? {
+                self.spend(count as u64).await;
                 return Ok(count);
             }
             self.wait_readable().await?;
         }
-    }
-
-    /// Like [`Socket::recv`], for a caller that knows that nothing is there yet: waits first.
-    ///
-    /// # Errors
-    /// As [`Socket::recv`].
-    pub async fn wait_and_recv(&self, into: &mut Vec<u8>) -> Result<usize> {
-        self.wait_readable().await?;
-        self.recv(into).await
     }
 
     /// Sends all of `bytes`; with `more` the kernel may hold back a partial segment for what follows.
@@ -154,9 +146,10 @@ impl Socket {
         set_int_option(self.fd.as_fd(), libc::SO_RCVLOWAT, mark);
     }
 
-    /// Bytes that have arrived and were not received.
-    pub fn waiting(&self) -> u64 {
-        rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
+    /// Makes the close that follows a reset, so that the peer does not take what it has for the whole.
+    pub fn reset_on_close(&self) {
+        // Where it cannot be set, the peer sees an ordinary end.
+        let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
     /// Says that nothing more will be sent; the peer can still read what is under way.
@@ -165,7 +158,7 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Counts what was sent, and gives way after each [`BURST`].
+    /// Counts what was moved, and gives way after each [`BURST`].
     async fn spend(&self, bytes: u64) {
         let spent = self.spent.get() + bytes;
         self.spent.set(spent % BURST);
@@ -192,7 +185,7 @@ impl AsFd for Socket {
 /// Bytes of a file sent per call (`bench`: 64 KiB costs 15 % more, 512 KiB gains nothing).
 const CHUNK: u64 = 256 * 1024;
 
-/// Bytes that one connection may send while others wait.
+/// Bytes that one connection may move while others wait.
 const BURST: u64 = 1024 * 1024;
 
 async fn bounded(patience: Duration, wait: impl Future<Output = io::Result<()>>) -> Result<()> {

@@ -2,5 +2,6 @@
 
 pub mod base64;
 pub mod http;
+pub mod json;
 pub mod sse;
 pub mod tar;

@@ -1,5 +1,7 @@
 //! Bodies that are too large, or not wanted, or late: D1 and D2.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::client::{Broken, Connection};
@@ -21,6 +23,7 @@ both![
     a_refused_body_that_never_comes_is_not_waited_for,
     the_drain_limit_can_be_set,
     json_needs_a_json_content_type,
+    a_content_coding_we_do_not_know_is_refused,
     a_body_that_stops_arriving_is_let_go,
     a_body_that_ends_early_is_never_taken_for_a_whole_one,
 ];
@@ -149,13 +152,24 @@ fn a_small_refused_body_is_drained_and_the_connection_kept(driver: Driver) {
 fn a_large_refused_body_closes_after_a_readable_response(driver: Driver) {
     let daemon = Daemon::ready(driver);
     for request in refusals(&daemon) {
-        // All but the last byte of what may be drained is sent, so that the daemon can close in order.
         let mut connection = daemon.connect();
+        let began = Instant::now();
         connection.send(request.clone().body(vec![0; 10_000_000]).head());
         connection.send([0; 1000]);
         let reply = connection.reply();
         assert!(reply.status >= 400, "{reply:?}");
         assert_eq!(reply.field("connection"), Some("close"), "{reply:?}");
+        // For a second what still comes is read away; a daemon that had closed would answer it with a reset.
+        let sent = connection.try_send([0; 1000]);
+        daemon.health();
+        let sent_again = connection.try_send([0; 1000]);
+        if began.elapsed() < Duration::from_millis(500) {
+            assert!(
+                sent.is_ok() && sent_again.is_ok(),
+                "{sent:?}, {sent_again:?}"
+            );
+        }
+        connection.finish();
         connection.is_closed();
     }
 }
@@ -246,6 +260,26 @@ fn json_needs_a_json_content_type(driver: Driver) {
     let none = Request::post("/v1/exec/start").bearer().body(body);
     daemon.call(&none).refuses(400, "malformed_request");
     daemon.poll("refused").is(404);
+}
+
+fn a_content_coding_we_do_not_know_is_refused(driver: Driver) {
+    let daemon = capped(driver);
+    // The routes that carry files have codings; JSON has none.
+    for request in routes(&daemon).into_iter().take(2) {
+        for coding in ["x-unknown", "br", "identity, x-unknown"] {
+            let reply = daemon.call(&request.clone().field("content-encoding", coding).body("x"));
+            assert_eq!(reply.status, 415, "{coding}: {reply:?}");
+            assert!(
+                reply.field("accept-encoding").is_some(),
+                "{coding}: {reply:?}"
+            );
+        }
+    }
+    assert!(tree(&daemon.path("")).is_empty());
+    let plain = Request::put(file_at(daemon.path("f"))).bearer();
+    daemon
+        .call(&plain.field("content-encoding", "identity").body("x"))
+        .bare(204);
 }
 
 fn a_body_that_stops_arriving_is_let_go(driver: Driver) {

@@ -221,6 +221,7 @@ fn an_expected_continue_is_sent_when_the_body_is_wanted(driver: Driver) {
         connection.send(request.head());
         let interim = connection.head().expect("the daemon asks for the body");
         assert_eq!(interim.status, 100);
+        assert!(interim.field("microvms-agentd-version").is_some());
         connection.send(request.payload());
         connection.reply().is(204);
         connection.is_usable();

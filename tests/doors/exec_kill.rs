@@ -94,10 +94,7 @@ fn a_stopped_child_is_killed_too(driver: Driver) {
 
 fn a_child_may_end_in_its_own_way(driver: Driver) {
     let daemon = patient(driver);
-    daemon.begin_script(
-        "k",
-        "trap 'echo bye; exit 5' TERM; echo $$ > up; sleep 1000 & wait",
-    );
+    daemon.begin_script("k", &trapping("echo bye; exit 5"));
     daemon.pid_in("up");
     assert_eq!(kill(&daemon), KILLED);
     let outcome = daemon.exited("k");
@@ -107,8 +104,7 @@ fn a_child_may_end_in_its_own_way(driver: Driver) {
 
 fn output_during_the_grace_is_read(driver: Driver) {
     let daemon = patient(driver);
-    let script = "trap 'head -c 3000000 /dev/zero; exit 0' TERM; echo $$ > up; sleep 1000 & wait";
-    daemon.begin_script("k", script);
+    daemon.begin_script("k", &trapping("head -c 3000000 /dev/zero; exit 0"));
     daemon.pid_in("up");
     assert_eq!(kill(&daemon), KILLED);
     let outcome = daemon.exited("k");
@@ -275,6 +271,15 @@ fn hasty(driver: Driver) -> Daemon {
         .flag("--kill-grace", "0.3")
         .flag("--output-linger", "1000")
         .ready()
+}
+
+/// A script that answers SIGTERM with `action`, and writes its pid to `up` when it and its child are ready.
+fn trapping(action: &str) -> String {
+    // Between fork and exec a child has the handler of its shell, and a signal to it would be lost.
+    format!(
+        "trap '{action}' TERM; sh -c 'echo ready > ready; exec sleep 1000' & \
+         while [ ! -s ready ]; do sleep 0.01; done; echo $$ > up; wait"
+    )
 }
 
 /// Kills `k` and returns what was answered.

@@ -21,6 +21,7 @@ both![
     a_character_cut_by_the_cap_is_replaced,
     output_past_the_cap_is_drained,
     output_of_a_megabyte_arrives_whole,
+    a_large_result_is_one_document_of_a_known_length,
     a_fast_exec_never_loses_its_output,
     a_writer_that_is_late_but_within_the_linger_is_heard,
     a_writer_that_outlives_the_linger_is_cut_off,
@@ -190,6 +191,24 @@ fn output_of_a_megabyte_arrives_whole(driver: Driver) {
         .collect();
     assert!(outcome["stdout"] == expected.as_str(), "the output differs");
     assert_eq!(outcome["truncated"], false);
+}
+
+fn a_large_result_is_one_document_of_a_known_length(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let script = "head -c 3000000 /dev/zero; head -c 200000 /dev/zero | tr '\\0' '\\377' >&2";
+    daemon.begin_script("e", script);
+    let outcome = daemon.exited("e");
+    let text = daemon.poll("e").is(200).text();
+    assert_eq!(outcome["stdout"], "\0".repeat(3_000_000));
+    assert_eq!(outcome["stderr"], "\u{fffd}".repeat(200_000));
+    let request = Request::new("HEAD", "/v1/exec/e").bearer();
+    let (head, length) = (daemon.call(&request).is(200), text.len().to_string());
+    assert_eq!(head.field("content-length"), Some(length.as_str()));
+    assert_eq!(head.field("content-type"), Some("application/json"));
+    let acked = daemon.post("/v1/exec/e/ack").is(200).text();
+    let expected = text.replacen("\"phase\":\"exited\"", "\"phase\":\"acked\"", 1);
+    assert!(acked == expected, "the ack differs");
+    assert_eq!(daemon.poll("e").json()["phase"], "acked");
 }
 
 fn a_fast_exec_never_loses_its_output(driver: Driver) {

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
-use crate::process::{self, wait_until};
+use crate::process::{self, is_root, wait_until};
 use crate::request::{Request, file_at};
 use crate::scratch::{inode, mode, names, noise, tree};
 
@@ -20,6 +21,7 @@ both![
     a_shorter_file_leaves_no_tail_of_the_longer_one,
     a_hard_link_keeps_the_old_content,
     replacing_in_place_keeps_the_inode,
+    a_file_in_a_directory_that_may_not_be_written_stays_until_the_new_one_is_whole,
     a_replacement_in_place_is_as_short_as_its_body,
     another_way_to_replace_is_refused,
     uploads_of_one_file_at_once_leave_one_of_them,
@@ -198,6 +200,43 @@ fn replacing_in_place_keeps_the_inode(driver: Driver) {
     );
 }
 
+fn a_file_in_a_directory_that_may_not_be_written_stays_until_the_new_one_is_whole(driver: Driver) {
+    if !is_root("a daemon without rights") || !Path::new(SETPRIV).exists() {
+        return;
+    }
+    let setup = Setup::new(driver);
+    fs::set_permissions(setup.path("../tmp"), fs::Permissions::from_mode(0o777)).expect("ours");
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let daemon = setup.under(&[&[SETPRIV][..], &nobody].concat()).ready();
+    fs::write(daemon.path("f"), "old").expect("the scratch directory is ours");
+    fs::set_permissions(daemon.path("f"), fs::Permissions::from_mode(0o666)).expect("ours");
+    let (before, target) = (inode(&daemon.path("f")), file_at(daemon.path("f")));
+    for put in [
+        Request::put(&*target).bearer().body(noise(300_000)),
+        Request::put(&*target)
+            .bearer()
+            .chunks([noise(10), noise(300_000)]),
+    ] {
+        let bytes = put.bytes();
+        let mut connection = daemon.connect();
+        connection.send(&bytes[..bytes.len() - 1]);
+        daemon.get(&*target).is(200);
+        connection.reset();
+        wait_until("the spool is let go", || {
+            let targets = daemon.descriptor_targets();
+            !targets.iter().any(|target| target.contains("/tmp/#"))
+        });
+        assert_eq!(fs::read(daemon.path("f")).expect("it is there"), b"old");
+    }
+    daemon.put(&*target, noise(300_000)).bare(204);
+    assert!(fs::read(daemon.path("f")).expect("it is there") == noise(300_000));
+    daemon.put(&*target, "short").bare(204);
+    assert_eq!(fs::read(daemon.path("f")).expect("it is there"), b"short");
+    assert_eq!(inode(&daemon.path("f")), before);
+    assert_eq!(names(&daemon.temporary()), [""; 0]);
+    daemon.put(file_at(daemon.path("new")), "x").explains(500);
+}
+
 fn a_replacement_in_place_is_as_short_as_its_body(driver: Driver) {
     let daemon = Daemon::ready(driver);
     fs::write(daemon.path("f"), noise(1000)).expect("the scratch directory is ours");
@@ -300,3 +339,6 @@ fn a_file_that_is_being_executed_can_be_replaced(driver: Driver) {
         "replaced\n"
     );
 }
+
+/// Starts a program as another user (util-linux).
+const SETPRIV: &str = "/usr/bin/setpriv";

@@ -10,6 +10,7 @@ both![
     every_line_is_a_json_object,
     the_filter_decides_what_is_logged,
     no_secret_is_ever_logged,
+    no_refused_value_is_ever_logged,
     standard_output_holds_the_listeners_only,
     a_log_that_nobody_reads_stops_nothing,
 ];
@@ -74,6 +75,32 @@ fn no_secret_is_ever_logged(driver: Driver) {
     daemon.health();
     let logged = daemon.stderr().join("\n");
     assert!(!logged.is_empty());
+    assert!(!logged.contains("s3cret"), "{logged}");
+}
+
+fn no_refused_value_is_ever_logged(driver: Driver) {
+    let daemon = Setup::new(driver).flag("--log", "debug").ready();
+    daemon.begin("cat", &json!({"command": ["cat"], "stdin": true}));
+    for body in [
+        json!({"signal": "s3cret-signal"}),
+        json!({"data_b64": "s3cret-data"}),
+    ] {
+        let request = Request::post("/v1/exec/cat/stdin").bearer().json(&body);
+        daemon.call(&request).refuses(400, "malformed_request");
+    }
+    for (name, slug) in [
+        ("shell", "unknown_shell"),
+        ("user", "unknown_user"),
+        ("group", "unknown_group"),
+        ("timeout_sec", "malformed_request"),
+    ] {
+        let start = json!({"exec_id": "x", "command": ["true"], name: format!("s3cret-{name}")});
+        daemon.ask(&start).refuses(400, slug);
+    }
+    let target = format!("{}&mode=s3cret-mode", file_at(daemon.path("f")));
+    daemon.put(target, "x").explains(400);
+    let logged = daemon.stderr().join("\n");
+    assert!(logged.contains("exec.start"), "{logged}");
     assert!(!logged.contains("s3cret"), "{logged}");
 }
 

@@ -27,8 +27,11 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Tests make directories that only root can enter; whatever stays is under the temporary directory.
-        let _ = fs::remove_dir_all(&self.0);
+        if fs::remove_dir_all(&self.0).is_err() {
+            // Some tests make directories that only root can enter.
+            open_up(&self.0);
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }
 
@@ -96,6 +99,16 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
+}
+
+/// Gives us every right to a directory and those below it.
+fn open_up(dir: &Path) {
+    let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
 }
 
 fn visit(root: &Path, dir: &Path, seen: &mut Tree) {

@@ -23,6 +23,9 @@ both![
     running_children_are_left_alone,
     a_kill_in_flight_is_finished,
     a_unix_socket_ends_with_its_daemon,
+    a_full_listener_drains_too,
+    several_listeners_drain_together,
+    a_second_signal_hurries_the_drain,
 ];
 
 fn an_idle_daemon_ends_at_once_on_a_signal(driver: Driver) {
@@ -191,4 +194,41 @@ fn is_draining(daemon: &Daemon) {
     wait_until("the listener is closed", || {
         daemon.addresses()[0].connect().is_err()
     });
+}
+
+/// A listener that waits for a free slot must hear of the drain as one that waits for a connection does.
+fn a_full_listener_drains_too(driver: Driver) {
+    let mut daemon = Setup::new(driver)
+        .flag("--max-connections", "1")
+        .flag("--drain-timeout", "60")
+        .start();
+    let mut first = daemon.connect();
+    first.call(&Request::get("/v1/health")).is(200);
+    let waiting = daemon.connect();
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    drop(waiting);
+}
+
+fn several_listeners_drain_together(driver: Driver) {
+    let mut daemon = Setup::new(driver)
+        .listen("127.0.0.1:0")
+        .listen("127.0.0.1:0")
+        .start_with(2);
+    daemon
+        .connect_to(1)
+        .call(&Request::get("/v1/health"))
+        .is(200);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+fn a_second_signal_hurries_the_drain(driver: Driver) {
+    let mut daemon = Setup::new(driver).flag("--drain-timeout", "600").ready();
+    let (upload, _) = half_an_upload(&daemon);
+    daemon.signal(Signal::TERM);
+    is_draining(&daemon);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    drop(upload);
 }

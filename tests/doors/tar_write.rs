@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use crate::archive::{archive, dir, file, hard_link, symlink as link, upload};
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
-use crate::process::is_root;
+use crate::process::{is_root, wait_until};
 use crate::request::{Request, tar_at};
 use crate::scratch::{inode, mode, noise, tree, tree_is};
 
@@ -26,6 +26,7 @@ both![
     a_large_file_in_an_archive_is_exact,
     the_spool_leaves_nothing_behind,
     one_pass_without_a_spool_makes_the_same_tree,
+    one_pass_that_is_refused_leaves_what_came_before_as_it_is_to_be,
 ];
 
 fn a_tree_is_extracted_below_its_root(driver: Driver) {
@@ -366,4 +367,37 @@ fn one_pass_without_a_spool_makes_the_same_tree(driver: Driver) {
         fs::read_to_string(daemon.path("half/first")).expect("it stays"),
         "1"
     );
+}
+
+fn one_pass_that_is_refused_leaves_what_came_before_as_it_is_to_be(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let before = [
+        dir("d").mode(0o500).mtime(1_000_000),
+        file("d/f", "1").mode(0o400).mtime(2_000_000),
+        file("d/g", "2").mode(0o700).mtime(3_000_000),
+    ];
+    let whole = archive(before.clone());
+    let refused = archive(before.clone().into_iter().chain([file("../escape", "3")]));
+    let last = 512 * 5 + 1;
+    for (name, body) in [("refused", refused), ("cut", whole[..last].to_vec())] {
+        let target = format!("{}&spool=off", tar_at(daemon.path(name)));
+        daemon.put(target, body).explains(400);
+        let is = |member: &str, expected: (u32, i64)| {
+            let path = daemon.path(name).join(member);
+            let found = fs::metadata(&path).expect("it was extracted");
+            assert_eq!((mode(&path), found.mtime()), expected, "{name}: {member}");
+        };
+        is("d", (0o500, 1_000_000));
+        is("d/f", (0o400, 2_000_000));
+        is("d/g", (0o700, 3_000_000));
+    }
+    let mut connection = daemon.connect();
+    let target = format!("{}&spool=off", tar_at(daemon.path("gone")));
+    let long = archive(before.into_iter().chain([file("long", noise(900_000))]));
+    let bytes = Request::put(target).bearer().body(long).bytes();
+    connection.send(&bytes[..bytes.len() - 1]);
+    connection.reset();
+    wait_until("a client that is gone leaves no less", || {
+        fs::metadata(daemon.path("gone/d")).is_ok_and(|found| found.mtime() == 1_000_000)
+    });
 }

@@ -2,44 +2,13 @@
 
 use serde::Serialize;
 
-use crate::exec::{Group, Outcome, Phase, Report};
+use crate::exec::{Group, Outcome, Phase};
 
 /// An exec without a result.
 #[derive(Serialize)]
 pub(super) struct Brief<'a> {
     pub(super) exec_id: &'a str,
     pub(super) phase: &'a str,
-}
-
-/// An exec with its result.
-#[derive(Serialize)]
-pub(super) struct Full<'a> {
-    pub(super) exec_id: &'a str,
-    pub(super) phase: &'a str,
-    pub(super) exit_code: Option<i32>,
-    pub(super) signal: Option<i32>,
-    pub(super) timed_out: bool,
-    pub(super) stdout: &'a str,
-    pub(super) stderr: &'a str,
-    pub(super) truncated: bool,
-    pub(super) writers_may_be_alive: bool,
-}
-
-impl<'a> Full<'a> {
-    pub(super) fn new(exec_id: &'a str, phase: &'a str, report: &'a Report) -> Self {
-        let outcome = &report.outcome;
-        Self {
-            exec_id,
-            phase,
-            exit_code: outcome.exit.code,
-            signal: outcome.exit.signal,
-            timed_out: outcome.timed_out,
-            stdout: &report.stdout,
-            stderr: &report.stderr,
-            truncated: outcome.truncated,
-            writers_may_be_alive: outcome.writers_may_be_alive,
-        }
-    }
 }
 
 /// The last event of a stream.

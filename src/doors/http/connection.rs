@@ -16,9 +16,9 @@ use http::StatusCode;
 use super::body::{Body, Progress, Wire};
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
-use crate::api::{self, Access, Answer, Call, Found, Row, Source};
+use crate::api::{self, Access, Answer, Call, Form, Found, Row, Source};
 use crate::app::{App, Entry};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
 use crate::ring::clock::{Deadline, until, within};
 use crate::ring::guard::guarded;
@@ -221,13 +221,13 @@ fn judge(
         (Found::Nothing, None) => return Err(Whole::empty(StatusCode::NOT_FOUND)),
     };
     if matches!(head.framing, head::Framing::Length(length) if length > limit) {
-        return Err(Whole::error(&respond::too_long(), api::Form::Text));
+        return Err(Whole::error(&respond::too_long(), Form::Text));
     }
     match String::from_utf8(id) {
         Ok(id) => Ok((row, id)),
         Err(_) => {
             let error = Kind::Malformed.told("the id in the path is not UTF-8");
-            Err(Whole::error(&error, api::Form::Text))
+            Err(Whole::error(&error, Form::Text))
         }
     }
 }
@@ -244,7 +244,9 @@ fn call(head: Head, id: String, manner: Manner, body: Body) -> Call {
 
 /// Runs an operation under the panic guard.
 async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
-    let error = match guarded((row.run)(Rc::clone(app), call)).await {
+    let app = Rc::clone(app);
+    // The call itself is inside the guard: a row may do all its work before it answers with a future.
+    let error = match guarded(async move { (row.run)(app, call).await }).await {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
         Ok(Ok(Answer::Empty)) => return Reaction::Whole(Whole::empty(StatusCode::OK)),
         Ok(Ok(Answer::Json(document))) => return Reaction::Whole(Whole::json(document)),
@@ -255,12 +257,20 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
             Kind::Internal.told("internal error")
         }
     };
-    if error.kind() == Kind::Internal {
-        tracing::warn!(operation = row.name, %error, "an operation failed");
-    } else {
-        tracing::debug!(operation = row.name, %error, "an operation was refused");
-    }
+    report(row, &error);
     Reaction::Whole(Whole::error(&error, row.form))
+}
+
+/// Logs a failure. The sentence of a JSON operation may quote its body, which is never logged.
+fn report(row: &Row, error: &Error) {
+    let kind = error.kind();
+    match (kind, row.form) {
+        (Kind::Internal, _) => tracing::warn!(operation = row.name, %error, "an operation failed"),
+        (_, Form::Json) => tracing::debug!(operation = row.name, ?kind, "an operation was refused"),
+        (_, Form::Text) => {
+            tracing::debug!(operation = row.name, %error, "an operation was refused");
+        }
+    }
 }
 
 /// Decides, before the head goes out, whether the connection can be kept.
@@ -303,16 +313,19 @@ async fn stream(wire: &Wire, source: Source, manner: &mut Manner) -> Result<()> 
     }
     let mut sender = Sender::new(wire, head, framing);
     let produced = guarded(source.produce.produce(&mut sender)).await;
-    match produced {
-        Ok(outcome) => outcome.inspect_err(|error| {
-            if error.kind() == Kind::Internal {
-                tracing::warn!(%error, "a response was cut off");
-            }
-        })?,
-        Err(panic) => {
-            tracing::error!(panic, "a response panicked");
-            return Err(Kind::Internal.told("internal error"));
+    let produced = produced.unwrap_or_else(|panic| {
+        tracing::error!(panic, "a response panicked");
+        Err(Kind::Internal.told("internal error"))
+    });
+    if let Err(error) = produced {
+        if error.kind() == Kind::Internal {
+            tracing::warn!(%error, "a response was cut off");
         }
+        if framing == Delimiter::Close {
+            // Only a reset tells this client that the end it sees is not the end of the body.
+            wire.socket.reset_on_close();
+        }
+        return Err(error);
     }
     sender.finish().await
 }
@@ -334,6 +347,7 @@ async fn drain(wire: &Rc<Wire>, progress: &Rc<Progress>, limit: u64) -> bool {
 /// Half-closes, and reads away what still comes, so that the response is not lost to a reset.
 async fn linger(wire: &Wire) {
     wire.socket.finish_sending();
+    wire.socket.set_low_water(1);
     let rest = async {
         let mut scratch = Vec::with_capacity(SCRATCH);
         let mut seen = 0;
@@ -354,4 +368,4 @@ const HEAD_READ: usize = 8 * 1024;
 const SCRATCH: usize = 64 * 1024;
 const DRAIN: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(1);
-const MOST_LINGERED: usize = 256 * 1024 * 1024;
+const MOST_LINGERED: usize = 64 * 1024 * 1024;

@@ -18,18 +18,17 @@ use crate::ring::spawn;
 pub async fn serve(listener: Listener, app: Rc<App>) {
     let slots = Rc::new(());
     loop {
-        // Each connection holds a clone of `slots`, so its count is the load of this listener.
-        while Rc::strong_count(&slots) > app.config.limits.max_connections {
-            let seen = app.connections.ended.count();
-            app.connections.ended.after(seen).await;
-        }
-        let accepted = monoio::select! {
-            accepted = listener.accept() => accepted,
-            () = app.connections.drain.next() => return,
+        let next = async {
+            // Each connection holds a clone of `slots`, so its count is the load of this listener.
+            while Rc::strong_count(&slots) > app.config.limits.max_connections {
+                app.connections.ended.next().await;
+            }
+            listener.accept().await
         };
-        if app.connections.is_draining() {
-            return;
-        }
+        let accepted = monoio::select! {
+            accepted = next => accepted,
+            () = app.connections.drain.after(0) => return,
+        };
         match accepted {
             Ok(fd) => match Socket::new(fd, app.config.limits.body_timeout) {
                 Ok(socket) => {

@@ -13,7 +13,7 @@ fn a_timeout_ends_as_soon_as_nobody_is_left() {
             let outcome = exec.finished().await;
             assert!(outcome.timed_out && !outcome.writers_may_be_alive);
             assert_eq!(outcome.exit.signal, Some(15));
-            assert_eq!(exec.report().expect("it waits").stdout, "kept\n");
+            assert_eq!(*exec.report().expect("it waits").stdout, b"kept\n");
             let mut tiny = launch("tiny", "sleep 60");
             tiny.timeout = Some(Duration::ZERO);
             let outcome = start(&execs, tiny).await.finished().await;

@@ -1,6 +1,9 @@
 //! Starting, the result, acknowledging and collecting.
 
+use std::future::ready;
+
 use super::*;
+use crate::exec::together::{First, first};
 
 #[test]
 fn a_result_tells_code_signal_and_both_streams() {
@@ -10,8 +13,8 @@ fn a_result_tells_code_signal_and_both_streams() {
             let report = run(&execs, "echo out; printf '\\377a\\0' >&2; exit 7").await;
             assert_eq!(report.outcome.exit.code, Some(7));
             assert_eq!(
-                (report.stdout.as_str(), report.stderr.as_str()),
-                ("out\n", "\u{fffd}a\0")
+                (&report.stdout[..], &report.stderr[..]),
+                (&b"out\n"[..], &b"\xffa\0"[..])
             );
             assert!(!report.outcome.truncated && !report.outcome.writers_may_be_alive);
             let report = run(&execs, "kill -9 $$").await;
@@ -38,6 +41,46 @@ fn two_starts_of_one_id_spawn_once() {
         assert_eq!(children(), 1);
         execs.look("e").expect("it is registered").finished().await;
     });
+}
+
+#[test]
+fn a_start_that_waited_for_one_that_failed_tries_itself() {
+    alone(
+        "life::a_start_that_waited_for_one_that_failed_tries_itself",
+        async |execs| {
+            let mut failing = launch("e", "/no/such/program");
+            failing.shell = Shell::None;
+            failing.user = Some(Account::Name("root".into()));
+            let around = Surroundings::default();
+            let good = execs.start(launch("e", "echo good"), &around);
+            let (bad, good) = both(execs.start(failing, &around), good).await;
+            assert_eq!((kind(bad), kind(good)), (Some(Kind::SpawnFailed), None));
+            let exec = execs.look("e").expect("it is registered");
+            exec.finished().await;
+            assert_eq!(*exec.report().expect("it waits").stdout, b"good\n");
+        },
+    );
+}
+
+#[test]
+fn a_start_goes_on_when_nobody_waits_for_it() {
+    alone(
+        "life::a_start_goes_on_when_nobody_waits_for_it",
+        async |execs| {
+            let mut named = launch("e", "echo one");
+            named.user = Some(Account::Name("root".into()));
+            let around = Surroundings::default();
+            // Asked once, then dropped.
+            let dropped = first(execs.start(named, &around), ready(())).await;
+            assert!(matches!(dropped, First::Right(())) && !execs.knows("e"));
+            let again = execs.start(launch("e", "echo two"), &around).await;
+            assert!(again.is_ok() && execs.activity().busy);
+            let exec = execs.look("e").expect("it is registered");
+            exec.finished().await;
+            assert_eq!(*exec.report().expect("it waits").stdout, b"one\n");
+            assert!(!execs.activity().busy);
+        },
+    );
 }
 
 #[test]
@@ -118,7 +161,7 @@ fn an_acked_exec_is_collected_after_its_time_and_its_id_is_free() {
             exec.finished().await;
             assert_eq!(exec.phase(), Phase::Exited);
             execs.sweep(Instant::now() + 2 * LONG);
-            assert_eq!(execs.ack("e").expect("it has ended").stdout, "one\n");
+            assert_eq!(*execs.ack("e").expect("it has ended").stdout, b"one\n");
             assert_eq!(kind(execs.ack("e")), Some(Kind::AlreadyAcked));
             assert_eq!((exec.phase(), exec.report()), (Phase::Acked, None));
             execs.sweep(Instant::now() + LONG - Duration::from_secs(5));
@@ -127,7 +170,7 @@ fn an_acked_exec_is_collected_after_its_time_and_its_id_is_free() {
             assert_eq!(kind(execs.look("e")), Some(Kind::UnknownExec));
             let again = start(&execs, launch("e", "echo two")).await;
             again.finished().await;
-            assert_eq!(again.report().expect("it waits").stdout, "two\n");
+            assert_eq!(*again.report().expect("it waits").stdout, b"two\n");
         },
     );
 }
@@ -149,10 +192,8 @@ fn a_child_gets_its_credentials_and_nothing_of_ours() {
             let report = exec.report().expect("it waits");
             // `ls` has its three, and the directory that it reads.
             let expected = "PATH=/usr/bin:/bin\n4\n1234\n5678\n5678\n";
-            assert_eq!(
-                (report.stdout.as_str(), report.stderr.as_str()),
-                (expected, "")
-            );
+            assert_eq!(String::from_utf8_lossy(&report.stdout), expected);
+            assert!(report.stderr.is_empty());
         },
     );
 }

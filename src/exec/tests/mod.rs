@@ -94,7 +94,7 @@ fn launch(id: &str, script: &str) -> Launch {
     }
 }
 
-async fn start(execs: &Execs, launch: Launch) -> Rc<Exec> {
+async fn start(execs: &Rc<Execs>, launch: Launch) -> Rc<Exec> {
     let id = launch.id.clone();
     let started = execs.start(launch, &Surroundings::default()).await;
     started.expect("it starts");
@@ -102,7 +102,7 @@ async fn start(execs: &Execs, launch: Launch) -> Rc<Exec> {
 }
 
 /// Runs a script to its end.
-async fn run(execs: &Execs, script: &str) -> Report {
+async fn run(execs: &Rc<Execs>, script: &str) -> Report {
     let exec = start(execs, launch("run", script)).await;
     exec.finished().await;
     let report = execs.ack("run").expect("it has ended");

@@ -15,9 +15,9 @@ fn output_of_any_size_is_complete_and_the_exit_comes_last() {
             assert!(stdout == expected && stderr == "end\n");
             let report = exec.report().expect("it has ended");
             assert!(report.outcome.truncated);
-            assert_eq!(report.stdout, expected[..1 << 20]);
+            assert!(report.stdout[..] == expected.as_bytes()[..1 << 20]);
             assert_eq!(
-                report.stderr, "end\n",
+                *report.stderr, b"end\n",
                 "each stream has a budget of its own"
             );
         },
@@ -56,7 +56,7 @@ fn a_grandchild_holds_the_exec_only_for_the_linger() {
             let exec = start(&execs, launch("e", "sleep 60 & echo started")).await;
             let outcome = exec.finished().await;
             assert!(outcome.writers_may_be_alive && outcome.wall >= SHORT);
-            assert_eq!(exec.report().expect("it waits").stdout, "started\n");
+            assert_eq!(*exec.report().expect("it waits").stdout, b"started\n");
             let procs = execs.procs().await.expect("proc is there");
             assert!(procs[0].child_exited && procs[0].pids.len() == 1);
             assert!(execs.kill("e").await.expect("it is registered"));

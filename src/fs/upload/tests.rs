@@ -12,6 +12,7 @@ fn upload(path: PathBuf) -> Upload {
         mode: None,
         in_place: false,
         reserve: 0,
+        spool_dir: std::env::temp_dir(),
     }
 }
 
@@ -196,6 +197,69 @@ fn a_body_that_breaks_off_leaves_the_old_file() {
             assert_eq!(listing(dir.path()), ["f f 644 old n1"]);
         }
     }
+}
+
+/// Makes a file that everybody may write in a directory that only root may, and a spool for everybody.
+fn shut_off() -> (Dir, Upload) {
+    let dir = Dir::new();
+    let allow = |name: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(dir.path().join(name), mode).expect("it is ours");
+    };
+    for name in ["shut", "spool"] {
+        std::fs::create_dir(dir.path().join(name)).expect("it is fresh");
+    }
+    std::fs::write(dir.path().join("shut/f"), "a longer text").expect("it is fresh");
+    allow("shut/f", 0o666);
+    allow("spool", 0o777);
+    let asked = Upload {
+        spool_dir: dir.path().join("spool"),
+        ..upload(dir.path().join("shut/f"))
+    };
+    (dir, asked)
+}
+
+/// Does something as a user with no rights; helper threads inherit them from this one.
+fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let nobody = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("we are root");
+            job()
+        });
+        thread.join().expect("the test does not panic")
+    })
+}
+
+#[test]
+fn a_file_in_a_directory_that_may_not_be_written_keeps_its_content_until_the_body_is_whole() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for (bytes, length) in [(300_000, Some(1_000_000)), (300_000, None), (9, Some(10))] {
+        let (dir, upload) = shut_off();
+        let body = Broken {
+            bytes: vec![1; bytes],
+            length,
+            kind: Some(Kind::ClientGone),
+        };
+        let outcome = as_nobody(|| put_from(upload, body));
+        assert_eq!(outcome.map_err(|(kind, _)| kind), Err(Kind::ClientGone));
+        let tree = ["shut d 755", "shut/f f 666 a longer text n1", "spool d 777"];
+        assert_eq!(listing(dir.path()), tree);
+    }
+    for size in [0, 3, 300_000] {
+        let (dir, upload) = shut_off();
+        let path = upload.path.clone();
+        as_nobody(|| put(upload, &vec![b'x'; size])).expect("it is written");
+        assert!(std::fs::read(path).expect("it is there") == vec![b'x'; size]);
+        assert_eq!(listing(&dir.path().join("spool")), [""; 0]);
+    }
+    let (_dir, asked) = shut_off();
+    let path = asked.path.clone();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    assert_eq!(as_nobody(|| put(asked, b"x")), cannot_write());
+    assert_eq!(std::fs::read(path).expect("it is there"), b"a longer text");
 }
 
 #[test]
