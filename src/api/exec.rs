@@ -19,6 +19,7 @@ use super::row::{Access, Answer, Call, Form, Method, Row, Run, Source};
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::exec::Surroundings;
+use crate::ring::pool;
 use crate::wire::{base64, sse};
 
 /// The rows of this room.
@@ -110,8 +111,7 @@ pub static ROWS: &[Row] = &[
 ];
 
 async fn start(app: Rc<App>, mut call: Call) -> Result<Answer> {
-    let request: StartRequest = parse(&app, &mut call, "start").await?;
-    let launch = request.into_launch()?;
+    let launch = parse(&app, &mut call, "start", StartRequest::into_launch).await?;
     let exec_id = launch.id.clone();
     let around = Surroundings {
         launch: app.boot.environment(),
@@ -149,7 +149,7 @@ async fn kill(app: Rc<App>, call: Call) -> Result<Answer> {
 }
 
 async fn stdin(app: Rc<App>, mut call: Call) -> Result<Answer> {
-    let request: StdinRequest = parse(&app, &mut call, "stdin").await?;
+    let request: StdinRequest = parse(&app, &mut call, "stdin", Ok).await?;
     let exec = app.execs.stdin(&call.id)?;
     let eof = match request.signal.as_deref() {
         None => false,
@@ -202,16 +202,33 @@ async fn procs(app: Rc<App>) -> Result<Answer> {
     json(&ProcsAnswer { procs })
 }
 
-/// Reads a JSON request; whatever is wrong with it is told in one sentence.
-async fn parse<T: DeserializeOwned>(app: &App, call: &mut Call, what: &str) -> Result<T> {
-    let invalid = || Kind::Malformed.told(format!("body is not a valid {what} request"));
+/// Reads a JSON request and makes of it what is wanted; whatever is wrong with it is told in one sentence.
+async fn parse<T, R>(
+    app: &App,
+    call: &mut Call,
+    what: &'static str,
+    make: fn(T) -> Result<R>,
+) -> Result<R>
+where
+    T: DeserializeOwned + 'static,
+    R: Send + 'static,
+{
+    let invalid = move || Kind::Malformed.told(format!("body is not a valid {what} request"));
     if !body::is_json(call.fields.first("content-type")) {
         return Err(invalid());
     }
     let most = app.config.limits.max_body_bytes.min(MOST_JSON);
     let bytes = body::read(&mut *call.body, most).await?;
-    object(&bytes).ok_or_else(invalid)
+    let read = move |bytes: Vec<u8>| object(&bytes).ok_or_else(invalid).and_then(make);
+    if bytes.len() <= SMALL_JSON {
+        return read(bytes);
+    }
+    // A document of millions of values takes seconds, and so does letting go of it.
+    pool::run(move || read(bytes)).await?
 }
+
+/// Bytes of a document that are read on this thread.
+const SMALL_JSON: usize = 64 * 1024;
 
 /// Bytes of a JSON request: more than the kernel takes as arguments and environment (execve(2)), however escaped.
 const MOST_JSON: u64 = 32 * 1024 * 1024;

@@ -36,6 +36,7 @@ pub(super) struct Row {
 /// `UnknownUser` when nobody has the name and it is not a number.
 pub(super) fn user(account: &Account) -> Result<User> {
     match account {
+        Account::Id(NO_ID) => Err(Kind::UnknownUser.told(format!("{NO_ID} is not a user id"))),
         Account::Id(uid) => Ok(User {
             uid: *uid,
             row: None,
@@ -51,6 +52,7 @@ pub(super) fn user(account: &Account) -> Result<User> {
 /// `UnknownGroup` when no group has the name and it is not a number.
 pub(super) fn group(account: &Account) -> Result<u32> {
     match account {
+        Account::Id(NO_ID) => Err(Kind::UnknownGroup.told(format!("{NO_ID} is not a group id"))),
         Account::Id(gid) => Ok(*gid),
         Account::Name(name) => find_group(&table("/etc/group"), name)
             .ok_or_else(|| Kind::UnknownGroup.told(format!("no group is named {name:?}"))),
@@ -94,8 +96,12 @@ fn number(text: &[u8]) -> Option<u32> {
     if !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let number = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (number != NO_ID).then_some(number)
 }
+
+/// Not an id: setresuid(2) takes it for "leave unchanged", which would keep ours.
+const NO_ID: u32 = u32::MAX;
 
 /// The file at `path`; what cannot be read is empty, as in an image without that file.
 fn table(path: &str) -> Vec<u8> {

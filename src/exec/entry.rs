@@ -11,7 +11,7 @@ use super::stdin::Stdin;
 use super::{Limits, Stream};
 use crate::error::{Kind, Result};
 use crate::ring::child::Exit;
-use crate::ring::notify::Event;
+use crate::ring::notify::{Event, Once};
 
 /// An exec from its start until it is collected.
 pub struct Exec {
@@ -31,6 +31,8 @@ pub struct Exec {
     outcome: Cell<Option<Outcome>>,
     acked: Cell<Option<Instant>>,
     running: Cell<Option<Running>>,
+    /// Set while a kill is under way, to what it comes to: whether it found anybody, nothing when it failed.
+    killing: RefCell<Option<Rc<Once<Option<bool>>>>>,
 }
 
 /// How far an exec is.
@@ -122,6 +124,7 @@ impl Exec {
             heads: RefCell::new([(); 2].map(|()| Capture::new(limits.max_output_bytes))),
             outcome: Cell::new(None),
             acked: Cell::new(None),
+            killing: RefCell::new(None),
             running: Cell::new(Some(birth.running)),
         }
     }
@@ -199,6 +202,23 @@ impl Exec {
         }));
         self.running.take();
         self.changed.happen();
+    }
+
+    /// The kill that is under way.
+    pub(super) fn killing(&self) -> Option<Rc<Once<Option<bool>>>> {
+        self.killing.borrow().clone()
+    }
+
+    /// Says that a kill starts.
+    pub(super) fn start_killing(&self) {
+        *self.killing.borrow_mut() = Some(Rc::default());
+    }
+
+    /// Says what a kill came to.
+    pub(super) fn stop_killing(&self, found: Option<bool>) {
+        if let Some(killing) = self.killing.borrow_mut().take() {
+            killing.set(found);
+        }
     }
 
     /// Waits for the end.

@@ -137,7 +137,7 @@ impl Tree {
         let mut found = false;
         loop {
             let tree = self.clone();
-            let job = move || strike(&tree, reach, signal, told);
+            let job = move || strike_surely(&tree, reach, signal, told);
             let left = deadline.left().unwrap_or(Duration::MAX);
             let walk = pool::run_on(Lane::Processes, job);
             let Some(strike) = clock::within(left.saturating_add(WALK_WAIT), walk).await else {
@@ -214,6 +214,18 @@ async fn wait_for_ends(watched: Vec<OwnedFd>, deadline: Deadline) {
         // Out of descriptors: the one case in which there is nothing to wait for.
         clock::sleep(BLIND_PAUSE).await;
     }
+}
+
+/// Strikes until somebody is found, or nobody several times over: a walk can miss what forks and exits meanwhile.
+fn strike_surely(tree: &Tree, reach: Reach, signal: Signal, told: HashSet<Who>) -> Strike {
+    let mut struck = strike(tree, reach, signal, told);
+    for _ in 0..DOUBTS {
+        if struck.live > 0 {
+            break;
+        }
+        struck = strike(tree, reach, signal, struck.told);
+    }
+    struck
 }
 
 /// Walks the process table and signals every member that is not in `told`; the first time, the group as one.
@@ -309,7 +321,9 @@ fn members<'a>(
 }
 
 /// Processes watched at a time; the walk is repeated when they have ended.
-const WATCHED: usize = 64;
+const WATCHED: usize = 16;
+/// Walks that must find nobody before that is believed, beyond the first.
+const DOUBTS: usize = 3;
 /// How long processes may take to vanish after SIGKILL.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long a walk may take beyond the deadline of the signal that it is for.

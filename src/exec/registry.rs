@@ -128,21 +128,24 @@ impl Execs {
     /// `UnknownExec`; `Internal` when the process table could not be walked.
     pub async fn kill(&self, id: &str) -> Result<bool> {
         let exec = self.look(id)?;
-        let grace = self.limits.kill_grace;
+        let unwalked = || Kind::Internal.told("the process table could not be walked");
+        // Whoever asks while a kill is under way waits for that one.
+        if let Some(killing) = exec.killing() {
+            return killing.wait().await.ok_or_else(unwalked);
+        }
+        let (under_way, grace) = (UnderWay::new(&exec), self.limits.kill_grace);
         let killing = ring::detached("kill", async move {
             let ended = exec.tree.end(Reach::All, grace).await;
             if let Ok(true) = ended {
                 // The result of what has just ended is moments away: a poll after the answer should find it.
                 clock::within(SETTLE, exec.finished()).await;
             }
+            under_way.0.stop_killing(ended.as_ref().ok().copied());
             ended
         });
         let ended = killing.await;
         let ended = ended.unwrap_or_else(|| Err(Kind::Internal.told("internal error")));
-        ended.map_err(|error| {
-            let told = "the process table could not be walked";
-            Kind::Internal.told(told).because(error)
-        })
+        ended.map_err(|error| unwalked().because(error))
     }
 
     /// The standard input of an exec, checked to be one that can be asked to take writes.
@@ -331,6 +334,22 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.execs.starting.borrow_mut().remove(&self.id);
         self.execs.decided.happen();
+    }
+}
+
+/// A kill under way; dropped, it tells those who wait that it failed, unless it has told its outcome.
+struct UnderWay(Rc<Exec>);
+
+impl UnderWay {
+    fn new(exec: &Rc<Exec>) -> Self {
+        exec.start_killing();
+        Self(Rc::clone(exec))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.stop_killing(None);
     }
 }
 

@@ -203,7 +203,7 @@ fn unopened(errno: Errno) -> Error {
 }
 
 /// Bytes read before others get their turn.
-const BURST: u64 = 2 * 1024 * 1024;
+const BURST: u64 = 512 * 1024;
 /// How long a device may have nothing to say.
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -50,7 +50,11 @@ pub(super) async fn send(window: Window, mut reader: Reader, sink: &mut dyn Outf
             break;
         }
         let piece = cutter.cut(&buffer);
-        if !piece.is_empty() {
+        if piece.is_empty() {
+            // With the head out, a client that has left shows, and a long search for the window ends.
+            sink.flush().await?;
+            sink.check()?;
+        } else {
             sink.write(piece).await?;
             sink.flush().await?;
         }

@@ -84,6 +84,9 @@ impl Name {
     }
 }
 
+/// Bytes of a path at most (PATH_MAX of limits.h): the kernel takes no longer one, and work on one is bounded by it.
+pub(super) const PATH_BYTES: usize = 4096;
+
 impl Entry {
     /// Judges a member.
     ///
@@ -94,6 +97,9 @@ impl Entry {
         let refuse = |why: &str| Err(refused(path, why));
         if path.contains(&0) || link.contains(&0) {
             return refuse("a name holds a NUL byte");
+        }
+        if path.len() > PATH_BYTES || link.len() > PATH_BYTES {
+            return refuse("a name is longer than any path can be");
         }
         let Some(name) = Name::parse(path) else {
             return refuse("path escapes the extraction root");

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Way};
+use super::member::PATH_BYTES;
 use super::mount;
 use crate::error::{Error, Kind, Result};
 use crate::wire::tar::{Segment, Type, padded, write};
@@ -350,6 +351,12 @@ impl Walk<'_> {
         }
         self.plan.items.push(item);
         self.measure(index);
+        if self.path.len() > PATH_BYTES {
+            return Err(Kind::TooLarge.told(format!(
+                "tree under {} has a path of more than {PATH_BYTES} bytes",
+                self.told.display()
+            )));
+        }
         Ok(index)
     }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::notify::Once;
@@ -72,20 +73,25 @@ impl Child {
     /// What the failing call said: the credentials, chdir or exec (ENOENT when no candidate exists).
     pub async fn start(image: Image) -> io::Result<Self> {
         if swift::is_swift(&image) {
-            return vfork(&image).map(Self::enter);
+            let pid = vfork(&image)?;
+            return Ok(Self::enter(pid, None));
         }
         let _early = Early::expect();
         let started = pool::run(move || {
             swift::learn(&image);
-            vfork(&image)
+            let before = REAPED.load(Ordering::SeqCst);
+            vfork(&image).map(|pid| (pid, before))
         });
-        started.await.map_err(io::Error::other)?.map(Self::enter)
+        let (pid, before) = started.await.map_err(io::Error::other)??;
+        // It may have ended before we hear of it; an exit from before its start was somebody else's.
+        let ended = EARLY.with_borrow_mut(|early| early.ended.remove(&pid));
+        let ended = ended.filter(|(number, _)| *number > before);
+        Ok(Self::enter(pid, ended.map(|(_, exit)| exit)))
     }
 
-    fn enter(pid: i32) -> Self {
+    fn enter(pid: i32, ended: Option<Exit>) -> Self {
         let exit = Rc::new(Once::default());
-        // A child that a helper has started may have ended before we hear of it.
-        match EARLY.with_borrow_mut(|early| early.ended.remove(&pid)) {
+        match ended {
             Some(ended) => {
                 exit.set(ended);
             }
@@ -117,8 +123,12 @@ thread_local! {
 #[derive(Default)]
 struct EarlyExits {
     expected: usize,
-    ended: HashMap<i32, Exit>,
+    /// By pid: which reaping it was, and the exit.
+    ended: HashMap<i32, (u64, Exit)>,
 }
+
+/// Counts reapings, so that a helper can tell exits from before its child's start.
+static REAPED: AtomicU64 = AtomicU64::new(0);
 
 /// Keeps unknown exits while a helper starts a child.
 struct Early;
@@ -144,6 +154,7 @@ impl Drop for Early {
 /// Reaps everything that has ended: our children get their [`Exit`], orphans are just buried.
 pub fn reap() {
     while let Some((pid, exit)) = wait_any() {
+        let number = REAPED.fetch_add(1, Ordering::SeqCst) + 1;
         let child = CHILDREN.with_borrow_mut(|children| children.remove(&pid));
         match child {
             Some(child) => {
@@ -151,7 +162,7 @@ pub fn reap() {
             }
             None => EARLY.with_borrow_mut(|early| {
                 if early.expected > 0 {
-                    early.ended.insert(pid, exit);
+                    early.ended.insert(pid, (number, exit));
                 }
             }),
         }
@@ -318,6 +329,10 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
                 groups.len(),
                 groups.as_ptr(),
             ))?;
+        }
+        // The kernel takes the highest number for "leave it": as an id it would keep ours.
+        if plan.gid == Some(u32::MAX) || plan.uid == Some(u32::MAX) {
+            return Err(libc::EINVAL);
         }
         if let Some(gid) = plan.gid {
             check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::str::FromStr;
 
-use super::{batch, pool, turn};
+use super::{batch, clock, pool, turn};
 
 /// What the operator asked for (`--driver`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +100,8 @@ pub fn start<F: Future<Output = i32>>(choice: Choice, main: F) -> io::Result<i32
 }
 
 enum Runtime {
-    Uring(monoio::Runtime<monoio::time::TimeDriver<monoio::IoUringDriver>>),
-    Epoll(monoio::Runtime<monoio::time::TimeDriver<monoio::LegacyDriver>>),
+    Uring(monoio::Runtime<monoio::IoUringDriver>),
+    Epoll(monoio::Runtime<monoio::LegacyDriver>),
 }
 
 /// Builds the runtime that the probe speaks for; what fails to build falls back like what fails the probe.
@@ -111,7 +111,6 @@ fn build(choice: Choice) -> io::Result<(Driver, Runtime)> {
         let built = monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
             .uring_builder(ring_flags())
             .with_entries(ENTRIES)
-            .enable_timer()
             .build();
         match built {
             Ok(runtime) => return Ok((driver, Runtime::Uring(runtime))),
@@ -126,24 +125,17 @@ fn build(choice: Choice) -> io::Result<(Driver, Runtime)> {
     }
     let runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new()
         .with_entries(ENTRIES)
-        .enable_timer()
         .build()?;
     Ok((driver, Runtime::Epoll(runtime)))
 }
 
 /// Opens what this thread will need, so that running out of descriptors later takes nothing away from it.
 fn open_all() {
-    let opened = (
-        pool::open().is_ok(),
-        turn::bell().is_some(),
-        batch::ring().is_some(),
-    );
-    tracing::debug!(
-        pool = opened.0,
-        turn = opened.1,
-        second_ring = opened.2,
-        "opened"
-    );
+    let pool = pool::open().is_ok();
+    let turn = turn::bell().is_some();
+    let clock = clock::open().is_ok();
+    let second_ring = batch::ring().is_some();
+    tracing::debug!(pool, turn, clock, second_ring, "opened");
 }
 
 fn probe(choice: Choice) -> io::Result<Driver> {

@@ -26,6 +26,14 @@ pub trait Outflow {
     /// Sends `bytes`; they may be held back until the next call or the end.
     fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Step<'a, ()>;
 
+    /// Asks, without waiting, whether anybody can still receive; what was sent before makes a vanished peer show.
+    ///
+    /// # Errors
+    /// `ClientGone`.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Sends what is held back; a producer calls it before it waits for something other than the sink.
     fn flush(&mut self) -> Step<'_, ()>;
 

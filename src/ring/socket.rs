@@ -146,6 +146,23 @@ impl Socket {
         set_int_option(self.fd.as_fd(), libc::SO_RCVLOWAT, mark);
     }
 
+    /// Asks, without waiting, whether the connection still stands. A peer that only finished sending counts as there.
+    ///
+    /// # Errors
+    /// `ClientGone`.
+    pub fn check(&self) -> Result<()> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut polled = [PollFd::new(&self.fd, PollFlags::empty())];
+        match poll(&mut polled, Some(&now)) {
+            Ok(1..) => Err(gone(Errno::PIPE)),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the close that follows a reset, so that the peer does not take what it has for the whole.
     pub fn reset_on_close(&self) {
         // Where it cannot be set, the peer sees an ordinary end.

@@ -4,6 +4,7 @@
 mod driver;
 
 mod archive;
+mod attacks;
 mod client;
 mod daemon;
 mod execs;

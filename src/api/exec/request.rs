@@ -77,6 +77,13 @@ impl StartRequest {
         if shell == Shell::None && self.command.is_empty() {
             return Err(Kind::Malformed.told("command must not be empty when shell is false"));
         }
+        let arguments = self.command.iter().map(String::len);
+        let variables = self.env.iter().map(|(key, value)| key.len() + value.len());
+        // Each string also costs its NUL and its place in the vector.
+        let bytes: usize = arguments.chain(variables).map(|length| length + 9).sum();
+        if bytes > MOST_ARGUMENTS {
+            return Err(Kind::SpawnFailed.told("Argument list too long (os error 7)"));
+        }
         Ok(Launch {
             id: self.exec_id,
             command: self.command,
@@ -92,6 +99,9 @@ impl StartRequest {
         })
     }
 }
+
+/// Bytes of arguments and environment that no kernel takes (execve(2): three quarters of 8 MiB at most).
+const MOST_ARGUMENTS: usize = 6 * 1024 * 1024;
 
 /// A time limit; `None` when it is too long to be measured and so never comes.
 fn span(seconds: f64) -> Result<Option<Duration>> {

@@ -174,9 +174,10 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
         Err(whole) => (None, Reaction::Whole(whole)),
     };
     settle(wire, app, &progress, &mut manner);
+    let form = row.map_or(Form::Text, |row| row.form);
     let sent = match outcome {
         Reaction::Whole(whole) => wire.socket.send_all(&whole.written(manner), false).await,
-        Reaction::Source(source) => stream(wire, source, &mut manner).await,
+        Reaction::Source(source) => stream(wire, source, form, &mut manner).await,
     };
     if let (Some(row), Err(error)) = (row, &sent) {
         tracing::debug!(operation = row.name, %error, "a response was not sent whole");
@@ -261,15 +262,13 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     Reaction::Whole(Whole::error(&error, row.form))
 }
 
-/// Logs a failure. The sentence of a JSON operation may quote its body, which is never logged.
+/// Logs a failure. The sentence of a refusal may quote what was sent, which is never logged.
 fn report(row: &Row, error: &Error) {
     let kind = error.kind();
-    match (kind, row.form) {
-        (Kind::Internal, _) => tracing::warn!(operation = row.name, %error, "an operation failed"),
-        (_, Form::Json) => tracing::debug!(operation = row.name, ?kind, "an operation was refused"),
-        (_, Form::Text) => {
-            tracing::debug!(operation = row.name, %error, "an operation was refused");
-        }
+    if kind == Kind::Internal {
+        tracing::warn!(operation = row.name, %error, "an operation failed");
+    } else {
+        tracing::debug!(operation = row.name, ?kind, "an operation was refused");
     }
 }
 
@@ -287,7 +286,9 @@ fn settle(wire: &Wire, app: &App, progress: &Progress, manner: &mut Manner) {
 }
 
 /// Sends a body while it is produced.
-async fn stream(wire: &Wire, source: Source, manner: &mut Manner) -> Result<()> {
+///
+/// A body that fails before its first byte is out is answered with the error instead.
+async fn stream(wire: &Wire, source: Source, form: Form, manner: &mut Manner) -> Result<()> {
     let framing = match source.length {
         Some(length) => Delimiter::Length(length),
         None if manner.is_11 => Delimiter::Chunked,
@@ -321,6 +322,10 @@ async fn stream(wire: &Wire, source: Source, manner: &mut Manner) -> Result<()> 
         if error.kind() == Kind::Internal {
             tracing::warn!(%error, "a response was cut off");
         }
+        if sender.is_untouched() && !is_gone(error.kind()) {
+            let whole = Whole::error(&error, form);
+            return wire.socket.send_all(&whole.written(*manner), false).await;
+        }
         if framing == Delimiter::Close {
             // Only a reset tells this client that the end it sees is not the end of the body.
             wire.socket.reset_on_close();
@@ -328,6 +333,11 @@ async fn stream(wire: &Wire, source: Source, manner: &mut Manner) -> Result<()> 
         return Err(error);
     }
     sender.finish().await
+}
+
+/// True for failures of the connection, after which nothing can be said.
+fn is_gone(kind: Kind) -> bool {
+    matches!(kind, Kind::ClientGone | Kind::ClientStalled)
 }
 
 /// Reads the rest of a refused body away; true when the connection is then at the next request.
@@ -368,4 +378,5 @@ const HEAD_READ: usize = 8 * 1024;
 const SCRATCH: usize = 64 * 1024;
 const DRAIN: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(1);
-const MOST_LINGERED: usize = 64 * 1024 * 1024;
+/// More than the buffers of a connection hold, so what was under way when we refused is read away.
+const MOST_LINGERED: usize = 16 * 1024 * 1024;

@@ -15,6 +15,8 @@ pub(super) struct Sender<'a> {
     framing: Delimiter,
     /// Bytes still owed under a length.
     owed: u64,
+    /// True while nothing was sent, not even the head.
+    untouched: bool,
 }
 
 impl<'a> Sender<'a> {
@@ -28,7 +30,13 @@ impl<'a> Sender<'a> {
             held: head,
             framing,
             owed,
+            untouched: true,
         }
+    }
+
+    /// True while nothing was sent, not even the head.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.untouched
     }
 
     /// Ends the body and sends what is held.
@@ -92,6 +100,7 @@ impl<'a> Sender<'a> {
     }
 
     async fn release(&mut self, more: bool) -> Result<()> {
+        self.untouched = false;
         let held = std::mem::take(&mut self.held);
         let outcome = self.wire.socket.send_all(&held, more).await;
         self.held = held;
@@ -123,6 +132,10 @@ impl<'a> Sender<'a> {
 impl Outflow for Sender<'_> {
     fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Step<'a, ()> {
         Box::pin(self.put(bytes))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.wire.socket.check()
     }
 
     fn flush(&mut self) -> Step<'_, ()> {
