@@ -396,6 +396,10 @@ fn one_pass_that_is_refused_leaves_what_came_before_as_it_is_to_be(driver: Drive
     let long = archive(before.into_iter().chain([file("long", noise(900_000))]));
     let bytes = Request::put(target).bearer().body(long).bytes();
     connection.send(&bytes[..bytes.len() - 1]);
+    // A reset also takes away what the daemon has not received.
+    wait_until("the first members are extracted", || {
+        daemon.path("gone/d/g").exists()
+    });
     connection.reset();
     wait_until("a client that is gone leaves no less", || {
         fs::metadata(daemon.path("gone/d")).is_ok_and(|found| found.mtime() == 1_000_000)
