@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use crate::boot::Boot;
 use crate::config::Config;
-use crate::exec::Execs;
+use crate::exec::{self, Execs};
 use crate::health::Gauge;
 use crate::hooks::Hooks;
 use crate::ring::notify::Event;
+use crate::ring::process;
 
 /// Everything that lives as long as the daemon.
 pub struct App {
@@ -28,6 +29,38 @@ pub struct App {
     pub disk: Rc<Gauge>,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
+}
+
+impl App {
+    /// The daemon's state at its start, under `config`; reads the environment for the last time.
+    pub fn new(config: Config) -> Self {
+        let limits = &config.limits;
+        let execs = Execs::new(exec::Limits {
+            max_output_bytes: limits.max_output_bytes,
+            output_linger: limits.output_linger,
+            exec_ttl: limits.exec_ttl,
+            replay_bytes: limits.stream_buffer_bytes,
+            kill_grace: limits.kill_grace,
+            stdin_write_timeout: limits.stdin_write_timeout,
+            max_stdin_write_bytes: limits.max_stdin_write_bytes,
+            oom_score: process::protect_from_oom(),
+            descriptors: process::raise_descriptor_limit(),
+        });
+        let is_ours = |name: &OsString| {
+            let name = name.to_string_lossy();
+            name.starts_with("RINGD_") || name.starts_with("AGENTD_")
+        };
+        let image = std::env::vars_os().filter(|(name, _)| !is_ours(name));
+        Self {
+            boot: Boot::default(),
+            hooks: Hooks::default(),
+            execs: Rc::new(execs),
+            image_environment: Rc::new(image.collect()),
+            disk: Rc::default(),
+            connections: Connections::default(),
+            config,
+        }
+    }
 }
 
 /// Open connections: counted, and told when the daemon wants to leave.

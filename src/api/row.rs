@@ -72,8 +72,6 @@ pub struct Call {
     pub query: Query,
     /// The header fields.
     pub fields: Fields,
-    /// True when only the head of the answer is wanted (HEAD): do no work for the body.
-    pub head_only: bool,
     /// The body, unread.
     pub body: Box<dyn Inflow>,
 }

@@ -1,18 +1,14 @@
 //! `ringd serve`: reads the configuration, opens the doors, and leaves in order.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::USAGE;
-use crate::app::{App, Connections};
-use crate::boot::Boot;
+use crate::app::App;
 use crate::config::{Address, Config, Ignored, Unusable};
 use crate::doors;
-use crate::exec;
-use crate::hooks::Hooks;
 use crate::log;
 use crate::ring::clock::{Deadline, sleep, until};
 use crate::ring::listener::Listener;
@@ -84,7 +80,7 @@ async fn serve(config: Config) -> i32 {
         Err(error) => return failed("signals cannot be received", &error),
     };
     process::become_subreaper();
-    let app = Rc::new(app(config));
+    let app = Rc::new(App::new(config));
     let mut listeners = Vec::new();
     for address in &app.config.listen {
         match open(address, app.config.unix_mode) {
@@ -118,35 +114,6 @@ async fn serve(config: Config) -> i32 {
     };
     drain(&app, shut, deadline, &stopped).await;
     0
-}
-
-fn app(config: Config) -> App {
-    let limits = &config.limits;
-    let execs = Rc::new(exec::Execs::new(exec::Limits {
-        max_output_bytes: limits.max_output_bytes,
-        output_linger: limits.output_linger,
-        exec_ttl: limits.exec_ttl,
-        replay_bytes: limits.stream_buffer_bytes,
-        kill_grace: limits.kill_grace,
-        stdin_write_timeout: limits.stdin_write_timeout,
-        max_stdin_write_bytes: limits.max_stdin_write_bytes,
-        oom_score: process::protect_from_oom(),
-        descriptors: process::raise_descriptor_limit(),
-    }));
-    let is_ours = |name: &OsString| {
-        let name = name.to_string_lossy();
-        name.starts_with("RINGD_") || name.starts_with("AGENTD_")
-    };
-    let image = std::env::vars_os().filter(|(name, _)| !is_ours(name));
-    App {
-        boot: Boot::default(),
-        hooks: Hooks::default(),
-        execs,
-        image_environment: Rc::new(image.collect()),
-        disk: Rc::default(),
-        connections: Connections::default(),
-        config,
-    }
 }
 
 fn open(address: &Address, unix_mode: u32) -> std::io::Result<Listener> {

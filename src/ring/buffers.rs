@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 /// Bytes a leased buffer has room for: the size at which one more byte per call stops to pay.
-pub const LEASE: usize = 256 * 1024;
+pub const LEASE: usize = 512 * 1024;
 
 /// Buffers kept for later; the rest of those given back is freed.
 const KEPT: usize = 4;

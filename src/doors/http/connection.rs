@@ -167,10 +167,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
-        Ok((row, id)) => (
-            Some(row),
-            perform(app, row, call(head, id, manner, body)).await,
-        ),
+        Ok((row, id)) => (Some(row), perform(app, row, call(head, id, body)).await),
         Err(whole) => (None, Reaction::Whole(whole)),
     };
     settle(wire, app, &progress, &mut manner);
@@ -233,12 +230,11 @@ fn judge(
     }
 }
 
-fn call(head: Head, id: String, manner: Manner, body: Body) -> Call {
+fn call(head: Head, id: String, body: Body) -> Call {
     Call {
         id,
         query: Query::parse(&head.query),
         fields: head.fields,
-        head_only: manner.head_only,
         body: Box::new(body),
     }
 }
@@ -380,3 +376,41 @@ const DRAIN: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(1);
 /// More than the buffers of a connection hold, so what was under way when we refused is read away.
 const MOST_LINGERED: usize = 16 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Method;
+    use crate::ring::{self, flow};
+
+    static DOOMED: Row = Row {
+        name: "test.doomed",
+        method: Method::Get,
+        path: "/",
+        access: Access::Open,
+        form: Form::Text,
+        about: "panics before it answers with a future",
+        errors: &[],
+        run: |_, _| panic!("on purpose"),
+    };
+
+    #[test]
+    fn an_operation_that_panics_is_a_500() {
+        let outcome = ring::start(ring::Choice::Epoll, async {
+            let (config, _) = crate::config::Config::read(&[], |_| None).expect("the defaults");
+            let app = Rc::new(App::new(config));
+            let call = Call {
+                id: String::new(),
+                query: Query::default(),
+                fields: head::Fields::default(),
+                body: Box::new(flow::Ready::new(Vec::new())),
+            };
+            let Reaction::Whole(whole) = perform(&app, &DOOMED, call).await else {
+                panic!("a panic has no body to stream");
+            };
+            assert_eq!(whole.status, StatusCode::INTERNAL_SERVER_ERROR);
+            0
+        });
+        assert_eq!(outcome.expect("epoll is everywhere"), 0);
+    }
+}
