@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -212,6 +213,8 @@ struct Plan {
     descriptors: Option<u64>,
     timer_slack: Option<u64>,
     stdio: [RawFd; 3],
+    /// Signals that we ignore: children start with the default for all.
+    ignored: &'static [i32],
     error: i32,
 }
 
@@ -235,6 +238,7 @@ impl Plan {
             descriptors: image.descriptors,
             timer_slack: image.timer_slack,
             stdio: image.stdio.each_ref().map(AsRawFd::as_raw_fd),
+            ignored: ignored_signals(),
             error: 0,
         }
     }
@@ -351,12 +355,29 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
             libc::c_uint::MAX,
             CLOSE_RANGE_CLOEXEC,
         );
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        for signal in plan.ignored {
+            libc::signal(*signal, libc::SIG_DFL);
+        }
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
     }
     Ok(())
+}
+
+/// The signals that this process ignores: SIGPIPE, and what whoever started us has left ignored (nohup, a shell's `&`).
+#[expect(unsafe_code, reason = "dispositions have no safe wrapper")]
+fn ignored_signals() -> &'static [i32] {
+    static IGNORED: OnceLock<Vec<i32>> = OnceLock::new();
+    let is_ignored = |signal: &i32| {
+        // SAFETY: a zeroed sigaction is valid; a null new action only asks, and the pointer is to a local.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(*signal, ptr::null(), &raw mut action) == 0
+                && action.sa_sigaction == libc::SIG_IGN
+        }
+    };
+    IGNORED.get_or_init(|| (1..=LAST_SIGNAL).filter(is_ignored).collect())
 }
 
 /// Tries each candidate; answers the errno that execvp would.
@@ -437,5 +458,6 @@ fn stack() -> io::Result<*mut libc::c_void> {
     })
 }
 
+const LAST_SIGNAL: i32 = 64;
 const STACK_BYTES: usize = 64 * 1024;
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;

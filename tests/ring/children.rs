@@ -1,27 +1,52 @@
 //! Children: what they inherit, how their start fails, whose exit is whose.
 
+use std::ffi::CString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use super::*;
+
+fn text(text: &str) -> CString {
+    CString::new(text).expect("no NUL")
+}
+
+/// One test of children at a time: reaping takes the children of the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program without arguments or environment, in our directory, as ourselves, on the null device.
+fn image(program: &str) -> child::Image {
+    let null = std::fs::File::open("/dev/null").expect("the null device");
+    child::Image {
+        candidates: vec![text(program)],
+        argv: vec![text("program")],
+        envp: Vec::new(),
+        cwd: None,
+        gid: None,
+        uid: None,
+        groups: None,
+        oom_score: None,
+        descriptors: None,
+        timer_slack: None,
+        stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+    }
+}
 
 #[test]
 fn a_child_inherits_three_descriptors_and_nothing_else() {
+    let _alone = alone();
     on_both(|| async {
         let leak = rustix::pipe::pipe().expect("pipes without close-on-exec");
         let (out, write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
-        let null = std::fs::File::open("/dev/null").expect("the null device");
-        let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
+        let [null, ..] = image("/bin/ls").stdio;
         let image = child::Image {
             candidates: vec![text("/nonexistent"), text("/bin/ls")],
             argv: vec![text("ls"), text("/proc/self/fd")],
-            envp: Vec::new(),
             cwd: Some(text("/")),
-            gid: None,
-            uid: None,
-            groups: None,
-            oom_score: None,
-            descriptors: None,
-            timer_slack: None,
-            stdio: [null.into(), write.try_clone().expect("a descriptor"), write],
+            stdio: [null, write.try_clone().expect("a descriptor"), write],
+            ..image("/bin/ls")
         };
         let started = child::Child::start(image).await.expect("ls starts");
         let seen = pool::run(move || {
@@ -43,22 +68,12 @@ fn a_child_inherits_three_descriptors_and_nothing_else() {
 
 #[test]
 fn a_child_of_a_slow_filesystem_is_started_by_a_helper_and_its_exit_is_not_lost() {
+    let _alone = alone();
     on_both(|| async {
-        let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
-        let null = std::fs::File::open("/dev/null").expect("the null device");
         // Nothing is known of proc at first, so the directory makes this start a helper's job.
         let image = child::Image {
-            candidates: vec![text("/bin/true")],
-            argv: vec![text("true")],
-            envp: Vec::new(),
             cwd: Some(text("/proc/self")),
-            gid: None,
-            uid: None,
-            groups: None,
-            oom_score: None,
-            descriptors: None,
-            timer_slack: None,
-            stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+            ..image("/bin/true")
         };
         let reaping = Rc::new(Cell::new(true));
         let reaps = Rc::clone(&reaping);
@@ -77,21 +92,13 @@ fn a_child_of_a_slow_filesystem_is_started_by_a_helper_and_its_exit_is_not_lost(
 
 #[test]
 fn a_child_under_another_user_leaves_our_memory_dumpable() {
+    let _alone = alone();
     on_both(|| async {
-        let null = std::fs::File::open("/dev/null").expect("the null device");
-        let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
         let image = child::Image {
-            candidates: vec![text("/bin/true")],
-            argv: vec![text("true")],
-            envp: Vec::new(),
-            cwd: None,
             gid: Some(65534),
             uid: Some(65534),
             groups: Some(Vec::new()),
-            oom_score: None,
-            descriptors: None,
-            timer_slack: None,
-            stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+            ..image("/bin/true")
         };
         let before = rustix::process::dumpable_behavior().expect("known");
         child::Child::start(image).await.expect("true starts");
@@ -101,22 +108,13 @@ fn a_child_under_another_user_leaves_our_memory_dumpable() {
 
 #[test]
 fn a_child_that_cannot_start_says_why() {
+    let _alone = alone();
     on_both(|| async {
-        let null = std::fs::File::open("/dev/null").expect("the null device");
-        let text = |text: &str| std::ffi::CString::new(text).expect("no NUL");
         let start = async |candidates: &[&str], cwd: Option<&str>| {
             let image = child::Image {
                 candidates: candidates.iter().map(|path| text(path)).collect(),
-                argv: vec![text("x")],
-                envp: Vec::new(),
                 cwd: cwd.map(text),
-                gid: None,
-                uid: None,
-                groups: None,
-                oom_score: None,
-                descriptors: None,
-                timer_slack: None,
-                stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+                ..image("")
             };
             child::Child::start(image)
                 .await
@@ -136,5 +134,33 @@ fn a_child_that_cannot_start_says_why() {
             start(&["/bin/true"], Some("/nonexistent")).await,
             Err(Some(libc::ENOENT))
         );
+    });
+}
+
+#[test]
+fn a_child_ignores_no_signal_though_we_do() {
+    let _alone = alone();
+    on_both(|| async {
+        // The test's runtime ignores SIGPIPE; whoever runs it may have left SIGINT or SIGHUP ignored, too.
+        let (out, write) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
+        let [null, _, stderr] = image("").stdio;
+        let image = child::Image {
+            argv: vec![text("grep"), text("SigIgn"), text("/proc/self/status")],
+            stdio: [null, write, stderr],
+            ..image("/bin/grep")
+        };
+        child::Child::start(image).await.expect("grep starts");
+        let seen = pool::run(move || {
+            let mut seen = String::new();
+            std::fs::File::from(out)
+                .read_to_string(&mut seen)
+                .map(|_| seen)
+        });
+        let seen = seen.await.expect("a result").expect("read");
+        let mask = seen.trim_start_matches("SigIgn:").trim();
+        let ignored = u64::from_str_radix(mask, 16).expect("a mask");
+        // 32 and 33 belong to the C library, which lets nobody change them.
+        assert_eq!(ignored & !(0b11 << 31), 0, "{seen}");
     });
 }
