@@ -92,7 +92,7 @@ pub fn try_read_at(file: &File, into: &mut Vec<u8>, offset: u64) -> Option<usize
 /// True when the first and the last byte of the span are known to be in the page cache.
 ///
 /// A file system that cannot tell (EOPNOTSUPP) may have to ask somebody: its files count as not cached.
-pub(super) fn is_cached(file: &File, offset: u64, length: u64) -> bool {
+fn is_cached(file: &File, offset: u64, length: u64) -> bool {
     let mut byte = [0u8];
     let mut cached = |at| {
         let mut slices = [IoSliceMut::new(&mut byte)];
@@ -101,14 +101,23 @@ pub(super) fn is_cached(file: &File, offset: u64, length: u64) -> bool {
     cached(offset) && (length < 2 || cached(offset + length - 1))
 }
 
-/// Brings a span into the page cache, off the thread; a failure shows when the span is read.
+/// Brings a span into the page cache, off the thread, unless it is there; a failure shows when the span is read.
 pub(super) async fn warm(file: &File, offset: u64, length: u64) {
+    if is_cached(file, offset, length) {
+        return;
+    }
     let Ok(file) = file.try_clone() else { return };
-    let want = usize::try_from(length).unwrap_or(buffers::LEASE);
+    let end = offset + length;
     if !driver::has_uring() {
         let _ = pool::run(move || {
-            let mut scratch = vec![0; want];
-            file.read_at(&mut scratch, offset)
+            let mut scratch = vec![0; buffers::LEASE];
+            let mut at = offset;
+            while at < end {
+                match file.read_at(&mut scratch, at) {
+                    Ok(count @ 1..) => at += count as u64,
+                    _ => return,
+                }
+            }
         })
         .await;
         return;
@@ -117,8 +126,16 @@ pub(super) async fn warm(file: &File, offset: u64, length: u64) {
         return;
     };
     let mut scratch = buffers::lease();
-    let (_, bytes) = lent.read_at(scratch.take(), offset).await;
-    scratch.restore(bytes);
+    let mut at = offset;
+    while at < end {
+        let (outcome, bytes) = lent.read_at(scratch.take(), at).await;
+        scratch.restore(bytes);
+        scratch.clear();
+        match outcome {
+            Ok(count @ 1..) => at += count as u64,
+            _ => return,
+        }
+    }
 }
 
 async fn write_on_ring(
