@@ -9,12 +9,19 @@ use rustix::io::ReadWriteFlags;
 use super::{buffers, driver, pool};
 use crate::error::{Kind, Result};
 
-/// A file handed to the ring for many writes: it is registered once.
+/// Appends to a file from its start, through the ring or on the blocking pool.
 pub struct Writer {
-    file: File,
-    lent: Option<monoio::fs::File>,
+    lent: Lent,
     /// Where the next byte goes.
     pub offset: u64,
+}
+
+/// A file of its own for the driver that runs.
+enum Lent {
+    /// Handed to the ring.
+    Ring(monoio::fs::File),
+    /// Kept for jobs of the pool.
+    Pool(File),
 }
 
 impl Writer {
@@ -23,15 +30,13 @@ impl Writer {
     /// # Errors
     /// No descriptor is left.
     pub fn new(file: &File) -> io::Result<Self> {
-        let lent = match driver::has_uring() {
-            true => Some(monoio::fs::File::from_std(file.try_clone()?)?),
-            false => None,
+        let file = file.try_clone()?;
+        let lent = if driver::has_uring() {
+            Lent::Ring(monoio::fs::File::from_std(file)?)
+        } else {
+            Lent::Pool(file)
         };
-        Ok(Self {
-            file: file.try_clone()?,
-            lent,
-            offset: 0,
-        })
+        Ok(Self { lent, offset: 0 })
     }
 
     /// Appends all of `bytes`, and gives the buffer back, empty.
@@ -41,8 +46,11 @@ impl Writer {
     pub async fn append(&mut self, bytes: Vec<u8>) -> (Result<()>, Vec<u8>) {
         let length = bytes.len() as u64;
         let (outcome, mut bytes) = match &self.lent {
-            Some(lent) => write_on_ring(lent, bytes, self.offset).await,
-            None => write_on_pool(&self.file, bytes, self.offset).await,
+            Lent::Ring(file) => {
+                let (outcome, bytes) = file.write_all_at(bytes, self.offset).await;
+                (outcome.map_err(failed), bytes)
+            }
+            Lent::Pool(file) => write_on_pool(file, bytes, self.offset).await,
         };
         if outcome.is_ok() {
             self.offset += length;
@@ -136,15 +144,6 @@ pub(super) async fn warm(file: &File, offset: u64, length: u64) {
             _ => return,
         }
     }
-}
-
-async fn write_on_ring(
-    lent: &monoio::fs::File,
-    bytes: Vec<u8>,
-    offset: u64,
-) -> (Result<()>, Vec<u8>) {
-    let (outcome, bytes) = lent.write_all_at(bytes, offset).await;
-    (outcome.map_err(failed), bytes)
 }
 
 async fn write_on_pool(file: &File, bytes: Vec<u8>, offset: u64) -> (Result<()>, Vec<u8>) {
