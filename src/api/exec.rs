@@ -3,24 +3,25 @@
 mod answer;
 mod document;
 mod events;
+mod input;
+mod procs;
 mod request;
+mod result;
+mod stream;
 
 use std::rc::Rc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::answer::{Brief, KillAnswer, ProcGroup, ProcsAnswer, StdinAnswer, phase_name};
-use self::document::Document;
-use self::events::Events;
-use self::request::{StartRequest, StdinRequest, object};
+use self::answer::{Brief, KillAnswer};
+use self::request::{StartRequest, object};
 use super::body;
-use super::row::{Access, Answer, Call, Form, Method, Row, Run, Source};
+use super::row::{Access, Answer, Call, Form, Method, Row, Run};
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::exec::Surroundings;
 use crate::ring::pool;
-use crate::wire::{base64, sse};
 
 /// The rows of this room.
 pub static ROWS: &[Row] = &[
@@ -48,7 +49,7 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "tells how far an exec is, and its result once it has ended",
         errors: &[Kind::UnknownExec],
-        run: |app, call| -> Run { Box::pin(poll(app, call)) },
+        run: |app, call| -> Run { Box::pin(result::poll(app, call)) },
     },
     Row {
         name: "exec.stream",
@@ -58,7 +59,7 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "follows the output of an exec from an offset, then tells its end",
         errors: &[Kind::Malformed, Kind::UnknownExec],
-        run: |app, call| -> Run { Box::pin(std::future::ready(stream(&app, &call))) },
+        run: |app, call| -> Run { Box::pin(std::future::ready(stream::stream(&app, &call))) },
     },
     Row {
         name: "exec.stdin",
@@ -76,7 +77,7 @@ pub static ROWS: &[Row] = &[
             Kind::StdinWriteTimeout,
             Kind::StdinWriteFailed,
         ],
-        run: |app, call| -> Run { Box::pin(stdin(app, call)) },
+        run: |app, call| -> Run { Box::pin(input::stdin(app, call)) },
     },
     Row {
         name: "exec.ack",
@@ -86,7 +87,7 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "hands the result of an exec out for the last time and frees it",
         errors: &[Kind::UnknownExec, Kind::StillRunning, Kind::AlreadyAcked],
-        run: |app, call| -> Run { Box::pin(ack(app, call)) },
+        run: |app, call| -> Run { Box::pin(result::ack(app, call)) },
     },
     Row {
         name: "exec.kill",
@@ -106,7 +107,7 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "lists every exec with the live processes of its group",
         errors: &[],
-        run: |app, _| -> Run { Box::pin(procs(app)) },
+        run: |app, _| -> Run { Box::pin(procs::procs(app)) },
     },
 ];
 
@@ -124,82 +125,12 @@ async fn start(app: Rc<App>, mut call: Call) -> Result<Answer> {
     })
 }
 
-async fn poll(app: Rc<App>, call: Call) -> Result<Answer> {
-    let exec = app.execs.look(&call.id)?;
-    match exec.report() {
-        Some(report) => Ok(Document::new(&call.id, "exited", report)?.answer().await),
-        None => json(&Brief {
-            exec_id: &call.id,
-            phase: phase_name(exec.phase()),
-        }),
-    }
-}
-
-async fn ack(app: Rc<App>, call: Call) -> Result<Answer> {
-    let report = app.execs.ack(&call.id)?;
-    Ok(Document::new(&call.id, "acked", report)?.answer().await)
-}
-
 async fn kill(app: Rc<App>, call: Call) -> Result<Answer> {
     let killed = app.execs.kill(&call.id).await?;
     json(&KillAnswer {
         exec_id: &call.id,
         killed,
     })
-}
-
-async fn stdin(app: Rc<App>, mut call: Call) -> Result<Answer> {
-    let request: StdinRequest = parse(&app, &mut call, "stdin", Ok).await?;
-    let exec = app.execs.stdin(&call.id)?;
-    let eof = match request.signal.as_deref() {
-        None => false,
-        Some("eof") => true,
-        Some(_) => return Err(Kind::Malformed.told("the only stdin signal is \"eof\"")),
-    };
-    let text = request.data_b64.unwrap_or_default();
-    let bytes = base64::decode(&text)
-        .map_err(|error| Kind::Malformed.told(format!("data_b64 is not valid base64: {error}")))?;
-    drop(text);
-    app.execs.write(&exec, &bytes, eof).await?;
-    json(&StdinAnswer {
-        exec_id: &call.id,
-        written: bytes.len(),
-        eof,
-    })
-}
-
-fn stream(app: &App, call: &Call) -> Result<Answer> {
-    let bad_offset = || Kind::Malformed.told("offset must be a non-negative integer");
-    let offset = match call.query.one("offset").map_err(|_| bad_offset())? {
-        Some(text) => text.parse().map_err(|_| bad_offset())?,
-        None => 0,
-    };
-    let is_padded = call.query.all("pad").any(|value| value == "1");
-    let events = Events {
-        follower: app.execs.follow(&call.id, offset)?,
-        keepalive: app.config.limits.sse_keepalive,
-        comment: if is_padded {
-            sse::padded_comment()
-        } else {
-            sse::COMMENT.to_vec()
-        },
-    };
-    Ok(Answer::Bytes(Source {
-        media: "text/event-stream",
-        length: None,
-        part: None,
-        fields: vec![
-            ("cache-control", "no-cache".into()),
-            ("x-accel-buffering", "no".into()),
-        ],
-        produce: Box::new(events),
-    }))
-}
-
-async fn procs(app: Rc<App>) -> Result<Answer> {
-    let groups = app.execs.procs().await?;
-    let procs = groups.iter().map(ProcGroup::from).collect();
-    json(&ProcsAnswer { procs })
 }
 
 /// Reads a JSON request and makes of it what is wanted; whatever is wrong with it is told in one sentence.
