@@ -10,6 +10,7 @@
 
 mod account;
 mod capture;
+mod drain;
 mod entry;
 mod follow;
 mod kill;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::Limits;
+use super::drain::Pipes;
 use super::launch::Program;
 use crate::error::{Error, Kind, Result};
 use crate::ring::Fd;
@@ -18,7 +19,7 @@ pub(super) struct Spawned {
     /// The write end of its standard input, when that is a pipe.
     pub(super) stdin: Option<Fd>,
     /// The read ends of its standard output and standard error.
-    pub(super) pipes: [Fd; 2],
+    pub(super) pipes: Pipes,
 }
 
 /// Starts `program`, its standard input a pipe or `/dev/null`, with `mark` as its timer slack.
@@ -51,7 +52,7 @@ pub(super) async fn spawn(
     Ok(Spawned {
         child,
         stdin,
-        pipes: [stdout, stderr],
+        pipes: [Some(stdout), Some(stderr)],
     })
 }
 

@@ -11,22 +11,20 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::io::Errno;
-
+use super::Limits;
+use super::drain::{Pipes, drain};
 use super::entry::{End, Exec};
 use super::kill::Reach;
-use super::together::{First, both, first};
-use super::{Limits, Stream};
+use super::together::both;
 use crate::ring::child::{Child, Exit};
 use crate::ring::clock::{self, Deadline};
 use crate::ring::guard::guarded;
 use crate::ring::notify::Once;
-use crate::ring::{self, Fd, buffers};
 
 /// A child that runs, and the ends of the pipes that it writes to: standard output and standard error.
 pub(super) struct Started {
     pub(super) child: Child,
-    pub(super) pipes: [Fd; 2],
+    pub(super) pipes: Pipes,
     pub(super) deadline: Deadline,
 }
 
@@ -66,7 +64,7 @@ async fn conclude(exec: &Exec, life: impl Future<Output = End>) -> bool {
 async fn watch(
     exec: &Exec,
     (child, deadline): (&Child, Deadline),
-    pipes: [Fd; 2],
+    pipes: Pipes,
     limits: &Limits,
 ) -> End {
     let over = Once::default();
@@ -75,28 +73,11 @@ async fn watch(
         over.set(());
         ended
     };
-    let drain = async {
-        let [stdout, stderr] = &pipes;
-        let reading = both(
-            read(exec, Stream::Stdout, stdout),
-            read(exec, Stream::Stderr, stderr),
-        );
-        let linger = async {
-            over.wait().await;
-            clock::sleep(limits.output_linger).await;
-        };
-        match first(reading, linger).await {
-            First::Left(_) => false,
-            First::Right(()) => {
-                // What was written before the linger ended counts, even if we were not told of it yet.
-                let at_end = [
-                    read_waiting(exec, Stream::Stdout, stdout),
-                    read_waiting(exec, Stream::Stderr, stderr),
-                ];
-                at_end != [Got::End; 2]
-            }
-        }
+    let stop = async {
+        over.wait().await;
+        clock::sleep(limits.output_linger).await;
     };
+    let drain = drain(exec, pipes, stop);
     let ((exit, timed_out), writers_may_be_alive) = both(watch, drain).await;
     End {
         exit,
@@ -125,55 +106,6 @@ async fn end_tree(exec: &Exec, reach: Reach, limits: &Limits) {
         tracing::warn!(exec = exec.serial, %error, "the process table could not be walked");
     }
 }
-
-/// What a round of reading came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Got {
-    /// All that was there.
-    All,
-    /// A burst; there may be more.
-    Burst,
-    /// The end of the stream.
-    End,
-}
-
-/// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
-async fn read(exec: &Exec, stream: Stream, pipe: &Fd) {
-    loop {
-        match read_waiting(exec, stream, pipe) {
-            Got::End => return,
-            Got::Burst => ring::turn().await,
-            Got::All if pipe.readable().await.is_err() => return,
-            Got::All => {}
-        }
-    }
-}
-
-/// Reads what is there, up to a burst, without waiting.
-fn read_waiting(exec: &Exec, stream: Stream, pipe: &Fd) -> Got {
-    let mut taken = 0;
-    while taken < BURST {
-        let mut buffer = buffers::lease();
-        let spare = rustix::buffer::spare_capacity(&mut buffer);
-        match rustix::io::read(pipe, spare) {
-            Ok(0) => return Got::End,
-            Ok(count) => {
-                taken += count;
-                exec.publish(stream, &buffer);
-            }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Got::All,
-            Err(error) => {
-                tracing::warn!(exec = exec.serial, %error, "a pipe could not be read");
-                return Got::End;
-            }
-        }
-    }
-    Got::Burst
-}
-
-/// Bytes read in one go before others have their turn: a part of the replay log, so that followers keep up.
-const BURST: usize = 256 * 1024;
 
 /// The exit of a child that nobody watched to its end.
 const UNKNOWN: Exit = Exit {

@@ -1,0 +1,84 @@
+//! Reading what a child writes: both pipes, to their ends or until told to stop.
+
+use rustix::io::Errno;
+
+use super::Stream;
+use super::entry::Exec;
+use super::together::{First, both, first};
+use crate::ring::{self, Fd, buffers};
+
+/// The ends that output is read from: standard output and standard error; a terminal has only the first.
+pub(super) type Pipes = [Option<Fd>; 2];
+
+/// Reads `pipes` to their ends, or until `stop`; true when somebody may still write.
+///
+/// If dropped, what was not read stays in the pipes.
+pub(super) async fn drain(exec: &Exec, pipes: Pipes, stop: impl Future<Output = ()>) -> bool {
+    let [stdout, stderr] = &pipes;
+    let reading = both(
+        read(exec, Stream::Stdout, stdout.as_ref()),
+        read(exec, Stream::Stderr, stderr.as_ref()),
+    );
+    match first(reading, stop).await {
+        First::Left(_) => false,
+        First::Right(()) => {
+            // What was written before the stop counts, even if we were not told of it yet.
+            let at_end = [
+                read_waiting(exec, Stream::Stdout, stdout.as_ref()),
+                read_waiting(exec, Stream::Stderr, stderr.as_ref()),
+            ];
+            at_end != [Got::End; 2]
+        }
+    }
+}
+
+/// What a round of reading came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Got {
+    /// All that was there.
+    All,
+    /// A burst; there may be more.
+    Burst,
+    /// The end of the stream.
+    End,
+}
+
+/// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
+async fn read(exec: &Exec, stream: Stream, pipe: Option<&Fd>) {
+    let Some(end) = pipe else { return };
+    loop {
+        match read_waiting(exec, stream, pipe) {
+            Got::End => return,
+            Got::Burst => ring::turn().await,
+            Got::All if end.readable().await.is_err() => return,
+            Got::All => {}
+        }
+    }
+}
+
+/// Reads what is there, up to a burst, without waiting.
+fn read_waiting(exec: &Exec, stream: Stream, pipe: Option<&Fd>) -> Got {
+    let Some(pipe) = pipe else { return Got::End };
+    let mut taken = 0;
+    while taken < BURST {
+        let mut buffer = buffers::lease();
+        let spare = rustix::buffer::spare_capacity(&mut buffer);
+        match rustix::io::read(pipe, spare) {
+            Ok(0) => return Got::End,
+            Ok(count) => {
+                taken += count;
+                exec.publish(stream, &buffer);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Got::All,
+            Err(error) => {
+                tracing::warn!(exec = exec.serial, %error, "a pipe could not be read");
+                return Got::End;
+            }
+        }
+    }
+    Got::Burst
+}
+
+/// Bytes read in one go before others have their turn: a part of the replay log, so that followers keep up.
+const BURST: usize = 256 * 1024;
