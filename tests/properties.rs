@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use ringd::error::{Kind, Result};
 use ringd::fs::{extract, pack};
 use ringd::ring::flow::Ready;
-use ringd::ring::{Outflow, Step};
+use ringd::ring::{Frame, Outflow, Step};
 use ringd::wire::tar::write::{self, Head};
 use ringd::wire::tar::{Event, Member, Scanner, Type};
 
@@ -82,6 +82,14 @@ impl Outflow for Sink {
 
     fn flush(&mut self) -> Step<'_, ()> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn offer(&mut self, _: &[Frame<'_>]) -> Result<usize> {
+        unreachable!("nobody offers here")
+    }
+
+    fn ready(&mut self) -> Step<'_, ()> {
+        unreachable!("nobody offers here")
     }
 
     fn send_file<'a>(

@@ -239,7 +239,43 @@ pub static SETTINGS: &[Setting] = &[
         "BYTES",
         limits.stream_buffer_bytes,
         (0, 1 << 40),
-        "output of each exec that can be replayed"
+        "output of each exec that is kept in memory for those who follow it"
+    ),
+    number!(
+        "stream-spill-bytes",
+        None,
+        "67108864",
+        "BYTES",
+        limits.stream_spill_bytes,
+        (0, 1 << 40),
+        "older output of each exec that is kept for them on disk; 0 keeps none"
+    ),
+    number!(
+        "max-spill-bytes",
+        None,
+        "1073741824",
+        "BYTES",
+        limits.max_spill_bytes,
+        (0, u64::MAX),
+        "disk that such output may take, of all execs together"
+    ),
+    number!(
+        "max-execs",
+        None,
+        "20000",
+        "COUNT",
+        limits.max_execs,
+        (1, 1 << 20),
+        "execs that run or wait to be acknowledged; past it a start is answered 503"
+    ),
+    number!(
+        "max-output-memory",
+        None,
+        "536870912",
+        "BYTES",
+        limits.max_output_memory,
+        (0, u64::MAX),
+        "memory that kept output may take, of all execs together, before a start is answered 503"
     ),
     seconds!(
         "sse-keepalive",
@@ -304,7 +340,7 @@ pub static SETTINGS: &[Setting] = &[
         adapt: trimmed,
         default: "",
         unit: "PATH",
-        about: "where uploaded archives wait until they are checked; empty means TMPDIR, else /tmp",
+        about: "where uploaded archives wait until they are checked, and older output is kept; empty means TMPDIR, else /tmp",
         set: |config, text| {
             config.limits.spool_dir = match text {
                 "" => std::env::temp_dir(),

@@ -33,6 +33,11 @@ impl Capture {
         self.truncated
     }
 
+    /// Bytes of memory in use.
+    pub(super) fn memory(&self) -> usize {
+        self.head.capacity()
+    }
+
     /// What was kept, without a copy.
     pub(super) fn share(&self) -> Rc<Vec<u8>> {
         Rc::clone(&self.head)

@@ -1,9 +1,12 @@
 //! Reading what a child writes: both pipes, to their ends or until told to stop.
 
+use std::rc::Rc;
+
 use rustix::io::Errno;
 
 use super::Stream;
 use super::entry::Exec;
+use super::spill;
 use super::together::{First, both, first};
 use crate::ring::{self, Fd, buffers};
 
@@ -13,7 +16,7 @@ pub(super) type Pipes = [Option<Fd>; 2];
 /// Reads `pipes` to their ends, or until `stop`; true when somebody may still write.
 ///
 /// If dropped, what was not read stays in the pipes.
-pub(super) async fn drain(exec: &Exec, pipes: Pipes, stop: impl Future<Output = ()>) -> bool {
+pub(super) async fn drain(exec: &Rc<Exec>, pipes: Pipes, stop: impl Future<Output = ()>) -> bool {
     let [stdout, stderr] = &pipes;
     let reading = both(
         read(exec, Stream::Stdout, stdout.as_ref()),
@@ -44,9 +47,10 @@ enum Got {
 }
 
 /// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
-async fn read(exec: &Exec, stream: Stream, pipe: Option<&Fd>) {
+async fn read(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) {
     let Some(end) = pipe else { return };
     loop {
+        spill::keep_pace(exec).await;
         match read_waiting(exec, stream, pipe) {
             Got::End => return,
             Got::Burst => ring::turn().await,
@@ -57,7 +61,7 @@ async fn read(exec: &Exec, stream: Stream, pipe: Option<&Fd>) {
 }
 
 /// Reads what is there, up to a burst, without waiting.
-fn read_waiting(exec: &Exec, stream: Stream, pipe: Option<&Fd>) -> Got {
+fn read_waiting(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> Got {
     let Some(pipe) = pipe else { return Got::End };
     let mut taken = 0;
     while taken < BURST {
@@ -67,7 +71,8 @@ fn read_waiting(exec: &Exec, stream: Stream, pipe: Option<&Fd>) -> Got {
             Ok(0) => return Got::End,
             Ok(count) => {
                 taken += count;
-                exec.publish(stream, &buffer);
+                exec.publish(stream, &mut buffer);
+                spill::start_moving(exec);
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Got::All,

@@ -4,10 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::budget::Share;
 use super::capture::Capture;
 use super::kill::Tree;
 use super::replay::Replay;
+use super::spill::Spill;
 use super::stdin::Stdin;
+use super::texts::Texts;
 use super::{Limits, Stream};
 use crate::error::{Kind, Result};
 use crate::ring::child::Exit;
@@ -25,6 +28,10 @@ pub struct Exec {
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
     pub(super) replay: RefCell<Replay>,
+    pub(super) spill: Spill,
+    pub(super) texts: RefCell<Texts>,
+    /// The memory that the output takes.
+    memory: Share,
     /// Happens when output was added and when the exec has ended.
     pub(super) changed: Event,
     heads: RefCell<[Capture; 2]>,
@@ -107,6 +114,8 @@ pub(super) struct Birth {
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
     pub(super) running: Running,
+    pub(super) spill: Spill,
+    pub(super) memory: Share,
 }
 
 impl Exec {
@@ -119,7 +128,10 @@ impl Exec {
             reap: birth.reap,
             tree: birth.tree,
             stdin: birth.stdin,
-            replay: RefCell::new(Replay::new(limits.replay_bytes)),
+            replay: RefCell::new(Replay::new(limits.replay_bytes, limits.spill_bytes)),
+            spill: birth.spill,
+            texts: RefCell::default(),
+            memory: birth.memory,
             changed: Event::default(),
             heads: RefCell::new([(); 2].map(|()| Capture::new(limits.max_output_bytes))),
             outcome: Cell::new(None),
@@ -168,6 +180,7 @@ impl Exec {
         }
         self.acked.set(Some(now));
         let [stdout, stderr] = self.heads.borrow_mut().each_mut().map(Capture::take);
+        self.account();
         Ok(Report {
             outcome,
             stdout,
@@ -182,11 +195,19 @@ impl Exec {
             .is_some_and(|acked| now.saturating_duration_since(acked) >= ttl)
     }
 
-    /// Adds output that was read.
-    pub(super) fn publish(&self, stream: Stream, bytes: &[u8]) {
+    /// Adds output that was read; a large buffer may be taken over.
+    pub(super) fn publish(&self, stream: Stream, bytes: &mut Vec<u8>) {
         self.heads.borrow_mut()[stream as usize].push(bytes);
         self.replay.borrow_mut().push(stream, bytes);
+        self.account();
         self.changed.happen();
+    }
+
+    /// Says how much memory the output takes now.
+    pub(super) fn account(&self) {
+        let heads: usize = self.heads.borrow().iter().map(Capture::memory).sum();
+        let bytes = heads + self.replay.borrow().memory() + self.texts.borrow().memory();
+        self.memory.set(bytes as u64);
     }
 
     /// Publishes the end, after the last byte of output.

@@ -9,6 +9,7 @@
 //! ```
 
 mod account;
+mod budget;
 mod capture;
 mod drain;
 mod entry;
@@ -20,17 +21,21 @@ mod registry;
 mod replay;
 mod scan;
 mod spawn;
+mod spill;
 mod stdin;
 mod supervise;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod together;
+mod window;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use account::Account;
 pub use entry::{Exec, Outcome, Phase, Report};
-pub use follow::{Follower, Told};
+pub use follow::{Follower, Next};
 pub use launch::{Launch, Shell, Surroundings};
 pub use registry::{Activity, Execs, Group};
 
@@ -64,6 +69,18 @@ pub struct Limits {
     pub exec_ttl: Duration,
     /// Bytes of output kept for followers, both streams together.
     pub replay_bytes: usize,
+    /// Bytes of older output kept for them on disk; 0 is none.
+    pub spill_bytes: u64,
+    /// Bytes of all such output together.
+    pub max_spill_bytes: u64,
+    /// Where such output is kept.
+    pub spill_dir: PathBuf,
+    /// Bytes that stay free there.
+    pub disk_reserve: u64,
+    /// Execs that may wait to be acked, and acked ones that are remembered.
+    pub max_execs: usize,
+    /// Bytes of memory that output may take before no more is started.
+    pub max_output_memory: u64,
     /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
     /// How long one write to a standard input may wait for the child.

@@ -1,16 +1,18 @@
 //! Every exec by its id: started at most once, looked at, ended, acked, collected.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::budget::{Budget, Share};
 use super::entry::{Birth, Exec, Report, Running};
 use super::follow::Follower;
 use super::kill::{Reach, Tree};
 use super::launch::{Launch, Surroundings};
 use super::marks::Marks;
 use super::spawn::{Spawned, spawn};
+use super::spill::{Place, Spill};
 use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
 use super::{Limits, scan};
@@ -24,6 +26,8 @@ use crate::ring::pool::{self, Lane};
 pub struct Execs {
     limits: Rc<Limits>,
     by_id: RefCell<HashMap<String, Rc<Exec>>>,
+    /// Acked ones in the order of their acks.
+    acked: RefCell<VecDeque<Rc<Exec>>>,
     /// Ids that are claimed by a start of which nobody knows yet what it comes to.
     starting: RefCell<HashSet<String>>,
     /// Happens when such a start has come to something.
@@ -33,6 +37,9 @@ pub struct Execs {
     marks: RefCell<Marks>,
     serial: Cell<u64>,
     running: Rc<Cell<usize>>,
+    /// The memory that output takes.
+    memory: Rc<Budget>,
+    spills: Rc<Place>,
 }
 
 /// What health says of the registry.
@@ -64,9 +71,17 @@ pub struct Group {
 impl Execs {
     /// An empty registry.
     pub fn new(limits: Limits) -> Self {
+        let spills = Place {
+            dir: limits.spill_dir.clone(),
+            reserve: limits.disk_reserve,
+            budget: Budget::new(limits.max_spill_bytes),
+        };
         Self {
+            memory: Budget::new(limits.max_output_memory),
+            spills: Rc::new(spills),
             limits: Rc::new(limits),
             by_id: RefCell::default(),
+            acked: RefCell::default(),
             starting: RefCell::default(),
             decided: Event::default(),
             by_group: RefCell::default(),
@@ -87,17 +102,20 @@ impl Execs {
     /// If dropped, a start under way goes on to its end, and an exec that it starts is registered and watched.
     ///
     /// # Errors
-    /// `UnknownUser`, `UnknownGroup`, `UnknownShell`, `SpawnFailed`; nothing is registered then.
+    /// `UnknownUser`, `UnknownGroup`, `UnknownShell`, `SpawnFailed`; `Busy` when too many execs wait to be acked, or
+    /// their output takes too much memory. Nothing is registered then.
     pub async fn start(self: &Rc<Self>, launch: Launch, around: &Surroundings) -> Result<()> {
         loop {
             let seen = self.decided.count();
             if self.knows(&launch.id) {
                 return Ok(());
             }
-            let Some(claim) = self.claim(&launch.id) else {
+            if self.starting.borrow().contains(&launch.id) {
                 self.decided.after(seen).await;
                 continue;
-            };
+            }
+            self.admit()?;
+            let claim = self.claim(&launch.id);
             let started = ring::detached("start", claim.start(launch, around.clone())).await;
             return started.unwrap_or_else(|| Err(Kind::Internal.told("internal error")));
         }
@@ -117,7 +135,10 @@ impl Execs {
     /// # Errors
     /// `UnknownExec`, `StillRunning`, `AlreadyAcked`.
     pub fn ack(&self, id: &str) -> Result<Report> {
-        self.look(id)?.ack(Instant::now())
+        let exec = self.look(id)?;
+        let report = exec.ack(Instant::now())?;
+        self.acked.borrow_mut().push_back(exec);
+        Ok(report)
     }
 
     /// Ends every process of an exec and answers when none is left; false when there was none.
@@ -188,24 +209,50 @@ impl Execs {
 
     /// Collects what was acked longer than the TTL before `now`. To be called every second.
     pub fn sweep(&self, now: Instant) {
-        let ttl = self.limits.exec_ttl;
-        let stale: Vec<_> = self
-            .by_id
-            .borrow_mut()
-            .extract_if(|_, exec| exec.is_stale(now, ttl))
-            .map(|(_, exec)| exec)
-            .collect();
-        for exec in stale {
-            self.give_back(exec.tree.mark());
-            let group = exec.tree.group();
-            let mut by_group = self.by_group.borrow_mut();
-            let is_latest = by_group
-                .get(&group)
-                .is_some_and(|latest| latest.as_ptr() == Rc::as_ptr(&exec));
-            if is_latest {
-                by_group.remove(&group);
-            }
+        let (ttl, most) = (self.limits.exec_ttl, self.limits.max_execs);
+        let is_due = |acked: &VecDeque<Rc<Exec>>| {
+            let oldest = acked.front();
+            acked.len() > most || oldest.is_some_and(|exec| exec.is_stale(now, ttl))
+        };
+        while is_due(&self.acked.borrow()) {
+            self.collect_oldest();
         }
+    }
+
+    /// Forgets the exec that was acked first; false when there is none.
+    fn collect_oldest(&self) -> bool {
+        let Some(exec) = self.acked.borrow_mut().pop_front() else {
+            return false;
+        };
+        self.by_id.borrow_mut().remove(&exec.id);
+        self.give_back(exec.tree.mark());
+        let group = exec.tree.group();
+        let mut by_group = self.by_group.borrow_mut();
+        let is_latest = by_group
+            .get(&group)
+            .is_some_and(|latest| latest.as_ptr() == Rc::as_ptr(&exec));
+        if is_latest {
+            by_group.remove(&group);
+        }
+        true
+    }
+
+    /// Refuses a start while too much is kept for those who have not read it.
+    fn admit(&self) -> Result<()> {
+        let (known, acked) = (self.by_id.borrow().len(), self.acked.borrow().len());
+        let unread = known + self.starting.borrow().len() - acked;
+        if unread >= self.limits.max_execs {
+            let told = format!("{unread} execs run or wait to be acked, and no more may");
+            return Err(Kind::Busy.told(told));
+        }
+        // What was acked was read: it may go before its time.
+        while self.memory.is_spent() && self.collect_oldest() {}
+        if self.memory.is_spent() {
+            let used = self.memory.used();
+            let told = format!("the output of execs takes {used} bytes, and no more may be kept");
+            return Err(Kind::Busy.told(told));
+        }
+        Ok(())
     }
 
     /// How much is registered, and whether anything runs.
@@ -256,13 +303,13 @@ impl Execs {
         Ok(groups)
     }
 
-    /// Claims an id for one start; `None` while another one has it.
-    fn claim(self: &Rc<Self>, id: &str) -> Option<Claim> {
-        let is_free = self.starting.borrow_mut().insert(id.to_owned());
-        is_free.then(|| Claim {
+    /// Claims an id, which nobody has, for one start.
+    fn claim(self: &Rc<Self>, id: &str) -> Claim {
+        self.starting.borrow_mut().insert(id.to_owned());
+        Claim {
             execs: Rc::clone(self),
             id: id.to_owned(),
-        })
+        }
     }
 
     fn register(&self, exec: &Rc<Exec>) {
@@ -318,6 +365,8 @@ impl Claim {
             tree: Tree::new(spawned.child.pid, mark),
             stdin: Stdin::new(spawned.stdin),
             running: Running::new(&execs.running),
+            spill: Spill::new(&execs.spills),
+            memory: Share::new(&execs.memory),
         };
         let started = Started {
             child: spawned.child,

@@ -62,7 +62,7 @@ async fn conclude(exec: &Exec, life: impl Future<Output = End>) -> bool {
 }
 
 async fn watch(
-    exec: &Exec,
+    exec: &Rc<Exec>,
     (child, deadline): (&Child, Deadline),
     pipes: Pipes,
     limits: &Limits,
@@ -123,8 +123,10 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::exec::budget::{Budget, Share};
     use crate::exec::entry::{Birth, Phase, Running};
     use crate::exec::kill::Tree;
+    use crate::exec::spill::{Place, Spill};
     use crate::exec::stdin::Stdin;
 
     fn exec(running: &Rc<Cell<usize>>) -> Exec {
@@ -138,7 +140,18 @@ mod tests {
             max_stdin_write_bytes: 0,
             oom_score: None,
             descriptors: None,
+            spill_bytes: 0,
+            max_spill_bytes: 0,
+            spill_dir: "/tmp".into(),
+            disk_reserve: 0,
+            max_execs: 1,
+            max_output_memory: 0,
         };
+        let spills = Rc::new(Place {
+            dir: limits.spill_dir.clone(),
+            reserve: 0,
+            budget: Budget::new(0),
+        });
         let birth = Birth {
             id: "e".into(),
             serial: 1,
@@ -147,6 +160,8 @@ mod tests {
             tree: Tree::new(1, None),
             stdin: Stdin::new(None),
             running: Running::new(running),
+            spill: Spill::new(&spills),
+            memory: Share::new(&Budget::new(0)),
         };
         Exec::new(birth, &limits)
     }

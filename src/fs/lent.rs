@@ -70,7 +70,8 @@ impl Lent {
     /// `Internal`.
     pub(super) async fn read_at(&self, into: &mut Vec<u8>, offset: u64) -> Result<usize> {
         let count = if self.local {
-            let (count, bytes) = file::read_at(self, std::mem::take(into), offset).await;
+            let (count, bytes) =
+                file::read_at(self, std::mem::take(into), offset, usize::MAX).await;
             *into = bytes;
             count
         } else {

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-
 use super::lent::Lent;
 use super::space;
 use crate::error::{Kind, Result};
-use crate::ring::file::Writer;
+use crate::ring::file::{self, Writer};
 use crate::ring::{buffers, pool};
 
 /// What has arrived, on its way into memory or a file.
@@ -140,21 +138,7 @@ impl Archive {
 
 /// A file of `dir` that no name leads to; for helper threads.
 pub(super) fn unnamed(dir: &Path) -> std::io::Result<Lent> {
-    let mode = Mode::from_raw_mode(0o600);
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::openat(CWD, dir, flags | OFlags::TMPFILE, mode) {
-        return Ok(Lent::scrap(file.into()));
-    }
-    // Not every filesystem has O_TMPFILE: then a name exists for an instant.
-    let path = dir.join(super::target::temporary_name());
-    let file = rustix::fs::openat(
-        CWD,
-        &path,
-        flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
-        mode,
-    )?;
-    rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
-    Ok(Lent::scrap(file.into()))
+    file::unnamed(dir, super::target::temporary_name().as_ref()).map(Lent::scrap)
 }
 
 /// Bytes of a spooled archive read at once.

@@ -56,6 +56,14 @@ impl crate::ring::Outflow for Sink {
         Box::pin(async { Ok(()) })
     }
 
+    fn offer(&mut self, _: &[crate::ring::Frame<'_>]) -> crate::error::Result<usize> {
+        unreachable!("nobody offers here")
+    }
+
+    fn ready(&mut self) -> crate::ring::Step<'_, ()> {
+        unreachable!("nobody offers here")
+    }
+
     fn send_file<'a>(
         &'a mut self,
         file: &'a std::fs::File,

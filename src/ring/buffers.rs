@@ -18,11 +18,34 @@ pub struct Lease(Vec<u8>);
 
 /// Lends a buffer.
 pub fn lease() -> Lease {
+    Lease(take())
+}
+
+/// An empty buffer with room for [`LEASE`] bytes, for good.
+pub fn take() -> Vec<u8> {
     let spare = SPARE.with_borrow_mut(Vec::pop);
-    Lease(spare.unwrap_or_else(|| Vec::with_capacity(LEASE)))
+    spare.unwrap_or_else(|| Vec::with_capacity(LEASE))
+}
+
+/// Gives a buffer away for later; one of another size is freed.
+pub fn give_back(mut bytes: Vec<u8>) {
+    if bytes.capacity() != LEASE {
+        return;
+    }
+    bytes.clear();
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < KEPT {
+            spare.push(bytes);
+        }
+    });
 }
 
 impl Lease {
+    /// A lease of nothing, with no room.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// Takes the bytes out to lend them to the ring; put them back with [`Lease::restore`].
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
@@ -50,15 +73,6 @@ impl DerefMut for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.0);
-        if bytes.capacity() != LEASE {
-            return;
-        }
-        bytes.clear();
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < KEPT {
-                spare.push(bytes);
-            }
-        });
+        give_back(std::mem::take(&mut self.0));
     }
 }

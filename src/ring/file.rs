@@ -1,9 +1,16 @@
 //! Regular files without stalling the thread: through the ring, or on the blocking pool where there is no ring.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
 
+use monoio::buf::IoBuf;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::ReadWriteFlags;
 
 use super::{buffers, driver, pool};
@@ -39,6 +46,24 @@ impl Writer {
         Ok(Self { lent, offset: 0 })
     }
 
+    /// Writes the part `range` of `bytes`, which others may read meanwhile, to the place `at` of the file.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub async fn put(&self, bytes: Arc<Vec<u8>>, range: Range<usize>, at: u64) -> Result<()> {
+        match &self.lent {
+            Lent::Ring(file) => {
+                let (outcome, _) = file.write_all_at(bytes.slice(range), at).await;
+                outcome.map_err(failed)
+            }
+            Lent::Pool(file) => {
+                let file = file.try_clone().map_err(failed)?;
+                let written = pool::run(move || file.write_all_at(&bytes[range], at));
+                written.await?.map_err(failed)
+            }
+        }
+    }
+
     /// Appends all of `bytes`, and gives the buffer back, empty.
     ///
     /// # Errors
@@ -60,12 +85,17 @@ impl Writer {
     }
 }
 
-/// Reads from `offset` into the spare capacity of `into`; 0 at the end of the file.
+/// Reads from `offset` into the spare capacity of `into`, at most `most` bytes; 0 at the end of the file.
 ///
 /// # Errors
 /// What the kernel says.
-pub async fn read_at(file: &File, mut into: Vec<u8>, offset: u64) -> (io::Result<usize>, Vec<u8>) {
-    if let Some(count) = try_read_at(file, &mut into, offset) {
+pub async fn read_at(
+    file: &File,
+    mut into: Vec<u8>,
+    offset: u64,
+    most: usize,
+) -> (io::Result<usize>, Vec<u8>) {
+    if let Some(count) = try_read_at(file, &mut into, offset, most) {
         return (Ok(count), into);
     }
     let file = match file.try_clone() {
@@ -75,8 +105,10 @@ pub async fn read_at(file: &File, mut into: Vec<u8>, offset: u64) -> (io::Result
     // A job that panics drops the buffer; its loss is an error, not a hang.
     let outcome = pool::run(move || {
         let before = into.len();
-        let outcome = rustix::io::pread(&file, rustix::buffer::spare_capacity(&mut into), offset);
-        (outcome.map(|_| into.len() - before), into)
+        into.resize(before + most.min(into.capacity() - before), 0);
+        let outcome = rustix::io::pread(&file, &mut into[before..], offset);
+        into.truncate(before + outcome.as_ref().copied().unwrap_or(0));
+        (outcome, into)
     })
     .await;
     match outcome {
@@ -86,15 +118,48 @@ pub async fn read_at(file: &File, mut into: Vec<u8>, offset: u64) -> (io::Result
 }
 
 /// Reads what the page cache holds, without waiting; `None` when the disk would have to be asked.
-pub fn try_read_at(file: &File, into: &mut Vec<u8>, offset: u64) -> Option<usize> {
-    let before = into.len();
-    let room = into.capacity() - before;
-    into.resize(before + room, 0);
-    let mut slices = [IoSliceMut::new(&mut into[before..])];
-    let outcome = rustix::io::preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT);
-    let count = outcome.as_ref().copied().unwrap_or(0);
-    into.truncate(before + count);
-    outcome.ok()
+#[expect(
+    unsafe_code,
+    reason = "the safe wrapper wants memory that was written to"
+)]
+pub fn try_read_at(file: &File, into: &mut Vec<u8>, offset: u64, most: usize) -> Option<usize> {
+    let spare = into.spare_capacity_mut();
+    let slice = libc::iovec {
+        iov_base: spare.as_mut_ptr().cast(),
+        iov_len: spare.len().min(most),
+    };
+    let offset = libc::off_t::try_from(offset).ok()?;
+    // SAFETY: the one slice is the spare capacity of `into`, which is borrowed for the whole call.
+    let count = unsafe {
+        libc::preadv2(
+            file.as_raw_fd(),
+            &raw const slice,
+            1,
+            offset,
+            libc::RWF_NOWAIT,
+        )
+    };
+    let count = usize::try_from(count).ok()?;
+    // SAFETY: the kernel has written `count` bytes behind the length, within the capacity.
+    unsafe { into.set_len(into.len() + count) };
+    Some(count)
+}
+
+/// A file of `dir` that no name leads to; for helper threads. Where the filesystem needs one, `name` exists for an instant.
+///
+/// # Errors
+/// What the kernel says.
+pub fn unnamed(dir: &Path, name: &OsStr) -> io::Result<File> {
+    let mode = Mode::from_raw_mode(0o600);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::openat(CWD, dir, flags | OFlags::TMPFILE, mode) {
+        return Ok(file.into());
+    }
+    let path = dir.join(name);
+    let fresh = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(CWD, &path, flags | fresh, mode)?;
+    rustix::fs::unlinkat(CWD, &path, AtFlags::empty())?;
+    Ok(file.into())
 }
 
 /// True when the first and the last byte of the span are known to be in the page cache.

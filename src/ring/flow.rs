@@ -21,6 +21,15 @@ pub trait Inflow {
     fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize>;
 }
 
+/// Bytes that are sent as a whole or not at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// What comes first; may be empty.
+    pub head: &'a [u8],
+    /// What follows.
+    pub body: &'a [u8],
+}
+
 /// Where bytes go: a response body.
 pub trait Outflow {
     /// Sends `bytes`; they may be held back until the next call or the end.
@@ -36,6 +45,21 @@ pub trait Outflow {
 
     /// Sends what is held back; a producer calls it before it waits for something other than the sink.
     fn flush(&mut self) -> Step<'_, ()>;
+
+    /// Sends, in one call and without waiting, as many of `frames` as the receiver takes now; answers how many.
+    ///
+    /// A frame that is taken in part is kept to its end and counts as taken. Unless all are taken, the producer waits
+    /// with [`Outflow::ready`] before it offers more; what it holds meanwhile is its own choice.
+    ///
+    /// # Errors
+    /// `ClientGone`.
+    fn offer(&mut self, frames: &[Frame<'_>]) -> Result<usize>;
+
+    /// Waits until the receiver can take more.
+    ///
+    /// # Errors
+    /// `ClientGone`, `ClientStalled`.
+    fn ready(&mut self) -> Step<'_, ()>;
 
     /// Sends exactly `length` bytes of `file` from `offset`, without a copy through user space where that pays.
     ///

@@ -25,6 +25,6 @@ mod turn;
 
 pub use driver::{Choice, Driver, running, start};
 pub use fd::Fd;
-pub use flow::{Inflow, Outflow, Step};
+pub use flow::{Frame, Inflow, Outflow, Step};
 pub use guard::{detached, spawn};
 pub use turn::turn;

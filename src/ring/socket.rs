@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 use super::clock::within;
 use super::{Fd, driver, file, turn};
@@ -96,6 +96,32 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Sends, without waiting, as much of `slices` as there is room for; 0 when there is none.
+    ///
+    /// # Errors
+    /// `ClientGone`.
+    pub fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            let mut ancillary = SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(&self.fd, slices, &mut ancillary, flags) {
+                Ok(sent) => return Ok(sent),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(error) => return Err(gone(error)),
+            }
+        }
+    }
+
+    /// Waits until there is room to send, and lets others run after much was sent (`bytes` since the last call).
+    ///
+    /// # Errors
+    /// `ClientStalled`, `ClientGone`.
+    pub async fn room(&self, bytes: u64) -> Result<()> {
+        self.spend(bytes).await;
+        self.wait_writable().await
     }
 
     /// Sends `length` bytes of `file` from `offset` straight from the page cache.

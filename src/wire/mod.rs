@@ -3,5 +3,6 @@
 pub mod base64;
 pub mod http;
 pub mod json;
+pub mod output;
 pub mod sse;
 pub mod tar;

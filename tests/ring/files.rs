@@ -60,8 +60,13 @@ fn an_inflow_is_copied_whole_and_a_refusal_stops_it() {
         assert_eq!(count, bytes.len() as u64);
         assert_eq!(checks, 2, "free space is asked for every eight MiB");
         let mut back = Vec::with_capacity(bytes.len());
-        while let (Ok(1..), grown) =
-            file::read_at(&target, std::mem::take(&mut back), back.len() as u64).await
+        while let (Ok(1..), grown) = file::read_at(
+            &target,
+            std::mem::take(&mut back),
+            back.len() as u64,
+            usize::MAX,
+        )
+        .await
         {
             back = grown;
             if back.len() == bytes.len() {

@@ -165,6 +165,7 @@ mod tests {
     use super::*;
     use crate::exec::Outcome;
     use crate::ring::Choice;
+    use crate::ring::Frame;
     use crate::ring::child::Exit;
 
     /// The document in one piece, as the library writes it.
@@ -196,6 +197,14 @@ mod tests {
 
         fn flush(&mut self) -> Step<'_, ()> {
             Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn offer(&mut self, _: &[Frame<'_>]) -> Result<usize> {
+            unreachable!("nobody offers here")
+        }
+
+        fn ready(&mut self) -> Step<'_, ()> {
+            unreachable!("nobody offers here")
         }
 
         fn send_file<'a>(&'a mut self, _: &'a File, _: u64, _: u64) -> Step<'a, ()> {

@@ -1,20 +1,31 @@
-//! The output of an exec as server-sent events.
+//! The output of an exec as a body: server-sent events, or binary frames.
 
 use std::time::Duration;
 
 use super::answer::ExitEvent;
 use crate::api::row::Produce;
 use crate::error::Result;
-use crate::exec::{Follower, Told};
+use crate::exec::{Follower, Next, Outcome};
 use crate::ring::{Outflow, Step, clock};
-use crate::wire::sse;
+use crate::wire::{output, sse};
 
-/// The output of one exec as events, until its end.
+/// The output of one exec, until its end.
 pub(super) struct Events {
     pub(super) follower: Follower,
-    /// Silence after which a comment is sent.
+    /// Silence after which the peer is told that we are there.
     pub(super) keepalive: Duration,
-    pub(super) comment: Vec<u8>,
+    pub(super) form: Form,
+}
+
+/// How output is written.
+pub(super) enum Form {
+    /// Server-sent events.
+    Events {
+        /// What is sent into a silence.
+        comment: Vec<u8>,
+    },
+    /// Binary frames (`wire/output`).
+    Frames,
 }
 
 impl Produce for Events {
@@ -28,43 +39,76 @@ impl Produce for Events {
 
 impl Events {
     async fn run(mut self: Box<Self>, sink: &mut dyn Outflow) -> Result<()> {
-        let mut text = Vec::new();
+        let mut has_offered = false;
         loop {
-            while text.len() < BATCH && self.follower.next(|told| write_event(&mut text, &told)) {}
-            if !text.is_empty() {
-                sink.write(&text).await?;
-                text.clear();
-                continue;
+            match self.follower.look() {
+                Next::Output => {
+                    // What is there now may be more than the peer takes, and others want their turn.
+                    if std::mem::replace(&mut has_offered, true) {
+                        sink.ready().await?;
+                    }
+                    match &self.form {
+                        Form::Events { .. } => self.follower.events(|all| sink.offer(all)).await?,
+                        Form::Frames => self.follower.frames(|all| sink.offer(all)).await?,
+                    }
+                    continue;
+                }
+                Next::Gap { from, to } => sink.write(&self.form.gap(from, to)).await?,
+                Next::Exit(outcome) => {
+                    sink.write(&self.form.exit(&outcome)).await?;
+                    return sink.flush().await;
+                }
+                Next::Nothing => {
+                    sink.flush().await?;
+                    self.wait(sink).await?;
+                }
             }
-            sink.flush().await?;
-            if self.follower.has_ended() {
+            has_offered = false;
+        }
+    }
+
+    /// Waits for news, and tells the peer now and then that we are there.
+    async fn wait(&self, sink: &mut dyn Outflow) -> Result<()> {
+        loop {
+            let changed = clock::within(self.keepalive, self.follower.changed());
+            if changed.await.is_some() {
                 return Ok(());
             }
-            // An idle follower holds no buffer.
-            text = Vec::new();
-            let silent = clock::within(self.keepalive, self.follower.changed()).await;
-            if silent.is_none() {
-                text.extend_from_slice(&self.comment);
+            sink.write(&self.form.idle(self.follower.offset())).await?;
+            sink.flush().await?;
+        }
+    }
+}
+
+impl Form {
+    fn gap(&self, from: u64, to: u64) -> Vec<u8> {
+        let mut text = Vec::new();
+        match self {
+            Self::Events { .. } => sse::gap(&mut text, from, to),
+            Self::Frames => output::gap(&mut text, from, to),
+        }
+        text
+    }
+
+    fn idle(&self, offset: u64) -> Vec<u8> {
+        match self {
+            Self::Events { comment } => comment.clone(),
+            Self::Frames => {
+                let mut frame = Vec::new();
+                output::idle(&mut frame, offset);
+                frame
             }
         }
     }
-}
 
-fn write_event(into: &mut Vec<u8>, told: &Told<'_>) {
-    match told {
-        Told::Gap { from, to } => sse::gap(into, *from, *to),
-        Told::Output {
-            offset,
-            stream,
-            bytes,
-        } => sse::output(into, *offset, stream.name(), bytes),
-        Told::Exit(outcome) => {
-            let exit = ExitEvent::from(outcome);
-            let data = serde_json::to_vec(&exit).expect("numbers and flags are always JSON");
-            sse::event(into, "exit", &data);
+    fn exit(&self, outcome: &Outcome) -> Vec<u8> {
+        let event = ExitEvent::from(outcome);
+        let event = serde_json::to_vec(&event).expect("numbers and flags are always JSON");
+        let mut text = Vec::new();
+        match self {
+            Self::Events { .. } => sse::event(&mut text, "exit", &event),
+            Self::Frames => output::exit(&mut text, outcome.total, &event),
         }
+        text
     }
 }
-
-/// Bytes of events that are sent in one write.
-const BATCH: usize = 64 * 1024;

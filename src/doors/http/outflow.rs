@@ -1,10 +1,11 @@
 //! The sending half of a connection: a response body in the framing that its head has announced.
 
 use std::fs::File;
+use std::io::IoSlice;
 
 use super::body::Wire;
 use crate::error::{Kind, Result};
-use crate::ring::{Outflow, Step, file};
+use crate::ring::{Frame, Outflow, Step, file};
 use crate::wire::http::chunked;
 use crate::wire::http::reply::Delimiter;
 
@@ -17,6 +18,8 @@ pub(super) struct Sender<'a> {
     owed: u64,
     /// True while nothing was sent, not even the head.
     untouched: bool,
+    /// Bytes sent by offers since the producer last waited.
+    offered: u64,
 }
 
 impl<'a> Sender<'a> {
@@ -31,6 +34,7 @@ impl<'a> Sender<'a> {
             framing,
             owed,
             untouched: true,
+            offered: 0,
         }
     }
 
@@ -81,6 +85,59 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
+    /// Sends what is held and `frames` in one call; of a frame that goes out in part the rest is held.
+    fn put_frames(&mut self, frames: &[Frame<'_>]) -> Result<usize> {
+        let frames = &frames[..frames.len().min(MOST_FRAMES)];
+        let mut sizes = [[0; chunked::SIZE_LINE]; MOST_FRAMES];
+        let mut slices = Vec::with_capacity(1 + 4 * frames.len());
+        slices.push(IoSlice::new(&self.held));
+        let is_chunked = self.framing == Delimiter::Chunked;
+        for (frame, size) in frames.iter().zip(&mut sizes) {
+            if is_chunked {
+                slices.push(IoSlice::new(chunked::size_line(length(frame), size)));
+            }
+            slices.push(IoSlice::new(frame.head));
+            slices.push(IoSlice::new(frame.body));
+            if is_chunked {
+                slices.push(IoSlice::new(b"\r\n"));
+            }
+        }
+        let sent = self.wire.socket.try_send(&slices)?;
+        self.untouched &= sent == 0;
+        self.offered += sent as u64;
+        let Some(mut beyond) = sent.checked_sub(self.held.len()) else {
+            self.held.drain(..sent);
+            return Ok(0);
+        };
+        let per_frame = if is_chunked { 4 } else { 2 };
+        let mut taken = 0;
+        let mut rest = Vec::new();
+        for parts in slices[1..].chunks(per_frame) {
+            if beyond == 0 {
+                break;
+            }
+            taken += 1;
+            for part in parts {
+                let now = beyond.min(part.len());
+                beyond -= now;
+                rest.extend_from_slice(&part[now..]);
+            }
+        }
+        self.held = rest;
+        let bytes = frames[..taken].iter().map(length).sum();
+        self.owe_less(bytes)?;
+        Ok(taken)
+    }
+
+    /// Sends what is held, or waits until there is room.
+    async fn make_room(&mut self) -> Result<()> {
+        let offered = std::mem::take(&mut self.offered);
+        if self.held.is_empty() {
+            return self.wire.socket.room(offered).await;
+        }
+        self.release(false).await
+    }
+
     /// Takes a small cached file into the held bytes, so that head and body are one packet.
     fn takes_small(&mut self, source: &File, offset: u64, length: u64) -> bool {
         let before = self.held.len();
@@ -92,7 +149,7 @@ impl<'a> Sender<'a> {
         };
         let mut body = Vec::with_capacity(length);
         let is_whole =
-            file::try_read_at(source, &mut body, offset).is_some() && body.len() >= length;
+            file::try_read_at(source, &mut body, offset, length).is_some() && body.len() >= length;
         if is_whole {
             self.held.extend_from_slice(&body[..length]);
         }
@@ -117,8 +174,9 @@ impl<'a> Sender<'a> {
 
     fn open_chunk(&mut self, length: u64) {
         if self.framing == Delimiter::Chunked {
+            let mut space = [0; chunked::SIZE_LINE];
             self.held
-                .extend_from_slice(chunked::size_line(length).as_bytes());
+                .extend_from_slice(chunked::size_line(length, &mut space));
         }
     }
 
@@ -142,11 +200,25 @@ impl Outflow for Sender<'_> {
         Box::pin(self.release(false))
     }
 
+    fn offer(&mut self, frames: &[Frame<'_>]) -> Result<usize> {
+        self.put_frames(frames)
+    }
+
+    fn ready(&mut self) -> Step<'_, ()> {
+        Box::pin(self.make_room())
+    }
+
     fn send_file<'a>(&'a mut self, file: &'a File, offset: u64, length: u64) -> Step<'a, ()> {
         Box::pin(self.put_file(file, offset, length))
     }
 }
 
+fn length(frame: &Frame<'_>) -> u64 {
+    (frame.head.len() + frame.body.len()) as u64
+}
+
+/// Frames sent in one call.
+const MOST_FRAMES: usize = 32;
 /// Bytes that are held back to go out in one call.
 const HELD: usize = 64 * 1024;
 /// Files up to this size are copied behind the head instead of being sent by a call of their own.

@@ -213,6 +213,7 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::StdinWriteTimeout => "stdin_write_timeout",
         Kind::StdinWriteTooLarge => "stdin_write_too_large",
         Kind::StdinWriteFailed => "stdin_write_failed",
+        Kind::Busy => "busy",
         _ => return None,
     })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::error::Kind;
 use crate::exec::together::both;
-use crate::ring::{self, Choice, child, clock, process};
+use crate::ring::{self, Choice, Frame, child, clock, process};
 
 mod ending;
 mod life;
@@ -37,6 +37,12 @@ fn alone_with(name: &str, change: impl FnOnce(&mut Limits), scene: impl AsyncFnO
             output_linger: LONG,
             exec_ttl: LONG,
             replay_bytes: 1 << 20,
+            spill_bytes: 0,
+            max_spill_bytes: 1 << 30,
+            spill_dir: std::env::temp_dir(),
+            disk_reserve: 0,
+            max_execs: 10_000,
+            max_output_memory: 1 << 30,
             kill_grace: LONG,
             stdin_write_timeout: LONG,
             max_stdin_write_bytes: 1 << 20,
@@ -110,38 +116,46 @@ async fn run(execs: &Rc<Execs>, script: &str) -> Report {
     report
 }
 
-/// All that a follower is told, output joined per stream.
+/// All that a follower is told, as binary frames, output joined per stream.
 async fn follow(execs: &Execs, id: &str, offset: u64) -> (Vec<String>, String, String) {
     let mut follower = execs.follow(id, offset).expect("it is registered");
     let (mut events, mut texts) = (Vec::new(), [String::new(), String::new()]);
-    while !follower.has_ended() {
-        let told = follower.next(|told| match told {
-            Told::Gap { from, to } => events.push(format!("gap {from}..{to}")),
-            Told::Output { stream, bytes, .. } => {
-                texts[stream as usize] += &String::from_utf8_lossy(bytes);
+    loop {
+        match follower.look() {
+            Next::Nothing => follower.changed().await,
+            Next::Gap { from, to } => events.push(format!("gap {from}..{to}")),
+            Next::Output => read(&mut follower, &mut texts).await,
+            Next::Exit(outcome) => {
+                events.push(format!("exit at {}", outcome.total));
+                break;
             }
-            Told::Exit(outcome) => events.push(format!("exit at {}", outcome.total)),
-        });
-        if !told {
-            follower.changed().await;
         }
     }
-    assert!(!follower.next(|told| panic!("{told:?} after the end")));
     let [stdout, stderr] = texts;
     (events, stdout, stderr)
+}
+
+/// Adds the output that is there to what is known of each stream.
+async fn read(follower: &mut Follower, texts: &mut [String; 2]) {
+    let take = |frames: &[Frame<'_>]| {
+        for frame in frames {
+            let stream = usize::from(frame.head[1]) - 1;
+            texts[stream] += &String::from_utf8_lossy(frame.body);
+        }
+        Ok(frames.len())
+    };
+    follower.frames(take).await.expect("it takes everything");
 }
 
 /// Waits until the exec has written `text` to its standard output.
 async fn wait_for(execs: &Execs, id: &str, text: &str) {
     let mut follower = execs.follow(id, 0).expect("it is registered");
-    let mut seen = String::new();
-    while !seen.contains(text) {
-        let told = follower.next(|told| match told {
-            Told::Output { bytes, .. } => seen += &String::from_utf8_lossy(bytes),
+    let mut texts = [String::new(), String::new()];
+    while !texts[0].contains(text) {
+        match follower.look() {
+            Next::Nothing => follower.changed().await,
+            Next::Output => read(&mut follower, &mut texts).await,
             other => panic!("{other:?} before {text}"),
-        });
-        if !told {
-            follower.changed().await;
         }
     }
 }

@@ -143,10 +143,23 @@ impl Decoder {
     }
 }
 
-/// The line before a chunk of `length` bytes.
-pub fn size_line(length: u64) -> String {
-    format!("{length:x}\r\n")
+/// Writes the line before a chunk of `length` bytes into `space`, and answers it.
+pub fn size_line(length: u64, space: &mut [u8; SIZE_LINE]) -> &[u8] {
+    let mut at = SIZE_LINE - 2;
+    space[at..].copy_from_slice(b"\r\n");
+    let mut rest = length;
+    loop {
+        at -= 1;
+        space[at] = b"0123456789abcdef"[(rest % 16) as usize];
+        rest /= 16;
+        if rest == 0 {
+            return &space[at..];
+        }
+    }
 }
+
+/// Bytes of the longest line before a chunk.
+pub const SIZE_LINE: usize = 16 + 2;
 
 /// What follows the last chunk.
 pub const END: &[u8] = b"0\r\n\r\n";
@@ -154,6 +167,26 @@ pub const END: &[u8] = b"0\r\n\r\n";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_written_in_hexadecimal() {
+        for length in [
+            0,
+            1,
+            9,
+            10,
+            15,
+            16,
+            255,
+            4096,
+            0x0123_4567_89ab_cdef,
+            u64::MAX,
+        ] {
+            let mut space = [0; SIZE_LINE];
+            let expected = format!("{length:x}\r\n");
+            assert_eq!(size_line(length, &mut space), expected.as_bytes());
+        }
+    }
 
     const BODY: &[u8] = b"3\r\nabc\r\n0a ;x=y\r\n0123456789\r\n0\r\nt: u\r\n\r\nGET";
 

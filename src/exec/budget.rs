@@ -1,0 +1,98 @@
+//! What all execs together may hold: memory for their output, and disk for what no longer fits there.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Bytes in use out of a bound; shared by all execs.
+pub(super) struct Budget {
+    most: u64,
+    used: Cell<u64>,
+}
+
+impl Budget {
+    /// Nothing used of `most` bytes.
+    pub(super) fn new(most: u64) -> Rc<Self> {
+        Rc::new(Self {
+            most,
+            used: Cell::new(0),
+        })
+    }
+
+    /// Bytes in use.
+    pub(super) fn used(&self) -> u64 {
+        self.used.get()
+    }
+
+    /// True when all is used.
+    pub(super) fn is_spent(&self) -> bool {
+        self.used.get() >= self.most
+    }
+}
+
+/// The part of a budget that one exec uses; given back when dropped.
+pub(super) struct Share {
+    budget: Rc<Budget>,
+    bytes: Cell<u64>,
+}
+
+impl Share {
+    /// A share of nothing yet.
+    pub(super) fn new(budget: &Rc<Budget>) -> Self {
+        Self {
+            budget: Rc::clone(budget),
+            bytes: Cell::new(0),
+        }
+    }
+
+    /// Says how much is used now, be it within the bound or not: what a child has written is not lost for it.
+    pub(super) fn set(&self, bytes: u64) {
+        let others = self.budget.used.get() - self.bytes.replace(bytes);
+        self.budget.used.set(others + bytes);
+    }
+
+    /// Bytes taken.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// Takes `more` if the bound allows it; false, and nothing taken, when it does not.
+    pub(super) fn take(&self, more: u64) -> bool {
+        let fits = self.budget.used.get().saturating_add(more) <= self.budget.most;
+        if fits {
+            self.set(self.bytes.get() + more);
+        }
+        fits
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_taken_within_the_bound_and_given_back() {
+        let budget = Budget::new(10);
+        let (one, other) = (Share::new(&budget), Share::new(&budget));
+        assert!(one.take(6) && !other.take(5) && other.take(4));
+        assert!(budget.is_spent());
+        drop(one);
+        assert_eq!(budget.used(), 4);
+        assert!(other.take(6) && !other.take(1));
+    }
+
+    #[test]
+    fn what_is_there_counts_even_past_the_bound() {
+        let budget = Budget::new(10);
+        let share = Share::new(&budget);
+        share.set(25);
+        assert!(budget.is_spent() && !share.take(0));
+        share.set(3);
+        assert_eq!((budget.used(), budget.is_spent()), (3, false));
+    }
+}
