@@ -72,11 +72,11 @@ impl Follower {
         &mut self,
         offer: impl FnOnce(&[Frame<'_>]) -> Result<usize>,
     ) -> Result<()> {
+        self.exec.texts.borrow_mut().make_room();
         if self.is_stored() && self.exec.texts.borrow_mut().find(self.cursor).is_none() {
             self.recall_texts().await;
         }
         let mut texts = self.exec.texts.borrow_mut();
-        texts.make_room();
         let mut numbers = [0; texts::MOST_AT_ONCE];
         let mut count = 0;
         let mut at = self.cursor;
@@ -167,7 +167,6 @@ impl Follower {
         let recalled = spill::recall(&self.exec, self.cursor, AT_ONCE).await;
         let replay = self.exec.replay.borrow();
         let mut texts = self.exec.texts.borrow_mut();
-        texts.make_room();
         let mut at = self.cursor;
         for _ in 0..texts::MOST_AT_ONCE {
             let Piece::Stored { stream, span } = replay.read(at, EVENT) else {
