@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use super::entry::{Birth, Exec, Report, Running};
 use super::follow::Follower;
@@ -16,7 +16,7 @@ use super::supervise::{Started, supervise};
 use super::{Limits, scan};
 use crate::error::{Kind, Result};
 use crate::ring;
-use crate::ring::clock::{self, Deadline};
+use crate::ring::clock::{self, Deadline, Moment};
 use crate::ring::notify::Event;
 use crate::ring::pool::{self, Lane};
 
@@ -117,7 +117,7 @@ impl Execs {
     /// # Errors
     /// `UnknownExec`, `StillRunning`, `AlreadyAcked`.
     pub fn ack(&self, id: &str) -> Result<Report> {
-        self.look(id)?.ack(Instant::now())
+        self.look(id)?.ack(clock::now())
     }
 
     /// Ends every process of an exec and answers when none is left; false when there was none.
@@ -187,7 +187,7 @@ impl Execs {
     }
 
     /// Collects what was acked longer than the TTL before `now`. To be called every second.
-    pub fn sweep(&self, now: Instant) {
+    pub fn sweep(&self, now: Moment) {
         let ttl = self.limits.exec_ttl;
         let stale: Vec<_> = self
             .by_id
