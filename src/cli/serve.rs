@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::config::{Address, Config, Ignored, Unusable};
 use crate::doors;
 use crate::log;
-use crate::ring::clock::{Deadline, sleep, until};
+use crate::ring::clock::{self, Deadline, sleep, until};
 use crate::ring::listener::Listener;
 use crate::ring::notify::Event;
 use crate::ring::signals::{Signal, Signals};
@@ -178,7 +178,7 @@ async fn drain(app: &App, shut: impl Future<Output = ()>, deadline: Deadline, st
 async fn keep_house(app: Rc<App>) {
     loop {
         sleep(Duration::from_secs(1)).await;
-        app.execs.sweep(std::time::Instant::now());
+        app.execs.sweep(clock::now());
         log::flush();
     }
 }

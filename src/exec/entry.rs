@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::budget::Share;
 use super::capture::Capture;
@@ -14,6 +14,7 @@ use super::texts::Texts;
 use super::{Limits, Stream};
 use crate::error::{Kind, Result};
 use crate::ring::child::Exit;
+use crate::ring::clock::{self, Moment};
 use crate::ring::notify::{Event, Once};
 
 /// An exec from its start until it is collected.
@@ -21,7 +22,7 @@ pub struct Exec {
     pub(super) id: String,
     /// Counts starts, so that listings have an order.
     pub(super) serial: u64,
-    pub(super) began: Instant,
+    pub(super) began: Moment,
     /// Seconds since the epoch at the start.
     pub(super) started_at: u64,
     pub(super) reap: bool,
@@ -36,7 +37,7 @@ pub struct Exec {
     pub(super) changed: Event,
     heads: RefCell<[Capture; 2]>,
     outcome: Cell<Option<Outcome>>,
-    acked: Cell<Option<Instant>>,
+    acked: Cell<Option<Moment>>,
     running: Cell<Option<Running>>,
     /// Set while a kill is under way, to what it comes to: whether it found anybody, nothing when it failed.
     killing: RefCell<Option<Rc<Once<Option<bool>>>>>,
@@ -123,7 +124,7 @@ impl Exec {
         Self {
             id: birth.id,
             serial: birth.serial,
-            began: Instant::now(),
+            began: clock::now(),
             started_at: birth.started_at,
             reap: birth.reap,
             tree: birth.tree,
@@ -171,7 +172,7 @@ impl Exec {
     }
 
     /// Hands the result out for the last time and frees it.
-    pub(super) fn ack(&self, now: Instant) -> Result<Report> {
+    pub(super) fn ack(&self, now: Moment) -> Result<Report> {
         let Some(outcome) = self.outcome.get() else {
             return Err(Kind::StillRunning.told("the exec has not ended"));
         };
@@ -189,10 +190,10 @@ impl Exec {
     }
 
     /// True when it was acked at least `ttl` before `now`.
-    pub(super) fn is_stale(&self, now: Instant, ttl: Duration) -> bool {
+    pub(super) fn is_stale(&self, now: Moment, ttl: Duration) -> bool {
         self.acked
             .get()
-            .is_some_and(|acked| now.saturating_duration_since(acked) >= ttl)
+            .is_some_and(|acked| now.since(acked) >= ttl)
     }
 
     /// Adds output that was read; a large buffer may be taken over.
@@ -219,7 +220,7 @@ impl Exec {
             truncated: self.heads.borrow().iter().any(Capture::is_truncated),
             writers_may_be_alive: end.writers_may_be_alive,
             total: self.replay.borrow().total(),
-            wall: self.began.elapsed(),
+            wall: clock::now().since(self.began),
         }));
         self.running.take();
         self.changed.happen();

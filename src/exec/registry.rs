@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use super::budget::{Budget, Share};
 use super::entry::{Birth, Exec, Report, Running};
@@ -18,7 +18,7 @@ use super::supervise::{Started, supervise};
 use super::{Limits, scan};
 use crate::error::{Kind, Result};
 use crate::ring;
-use crate::ring::clock::{self, Deadline};
+use crate::ring::clock::{self, Deadline, Moment};
 use crate::ring::notify::Event;
 use crate::ring::pool::{self, Lane};
 
@@ -136,7 +136,7 @@ impl Execs {
     /// `UnknownExec`, `StillRunning`, `AlreadyAcked`.
     pub fn ack(&self, id: &str) -> Result<Report> {
         let exec = self.look(id)?;
-        let report = exec.ack(Instant::now())?;
+        let report = exec.ack(clock::now())?;
         self.acked.borrow_mut().push_back(exec);
         Ok(report)
     }
@@ -208,7 +208,7 @@ impl Execs {
     }
 
     /// Collects what was acked longer than the TTL before `now`. To be called every second.
-    pub fn sweep(&self, now: Instant) {
+    pub fn sweep(&self, now: Moment) {
         let (ttl, most) = (self.limits.exec_ttl, self.limits.max_execs);
         let is_due = |acked: &VecDeque<Rc<Exec>>| {
             let oldest = acked.front();

@@ -1,7 +1,14 @@
 //! Time: sleeping, bounding a wait, and deadlines that count running time only.
 //!
 //! All waits of a thread share one timerfd. The runtime's own timers are served only when it has nothing else to do,
-//! so under load they would never fire; a descriptor is told of with every other event.
+//! so under load they would never fire; a descriptor is told of with every other event. While anybody waits it fires at
+//! least once per second, so that a machine that was frozen is noticed (see [`running`]).
+
+#[cfg(test)]
+pub(crate) mod jump;
+mod running;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,18 +17,36 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
 };
+
+pub use running::Moment;
+use running::{RunningTime, TICK};
 
 use super::{Fd, spawn};
 
-/// A point in running time (CLOCK_MONOTONIC: it stands still while the guest is suspended), or never.
+/// The running time of this thread: it stands still while the machine does.
+pub fn now() -> Moment {
+    let mut time = TIME.get();
+    let skipped = time.look(monotonic());
+    TIME.set(time);
+    if let Some(skipped) = skipped {
+        let seconds = skipped.as_secs_f64();
+        tracing::warn!(
+            seconds,
+            "the machine stood still; every deadline moves by that"
+        );
+    }
+    time.now()
+}
+
+/// A point in running time, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadline(Option<Instant>);
+pub struct Deadline(Option<Moment>);
 
 impl Deadline {
     /// A deadline that never comes.
@@ -32,18 +57,17 @@ impl Deadline {
         if span > LONGEST {
             return Self::NEVER;
         }
-        Self(Instant::now().checked_add(span))
+        Self(Some(now() + span))
     }
 
     /// True once the deadline has passed.
     pub fn has_passed(self) -> bool {
-        self.0.is_some_and(|at| Instant::now() >= at)
+        self.0.is_some_and(|at| now() >= at)
     }
 
     /// Running time left, zero when it has passed, `None` when it never comes.
     pub fn left(self) -> Option<Duration> {
-        self.0
-            .map(|at| at.saturating_duration_since(Instant::now()))
+        self.0.map(|at| at.since(now()))
     }
 }
 
@@ -80,12 +104,12 @@ pub async fn until<F: Future>(deadline: Deadline, future: F) -> Option<F::Output
 
 /// One wait for a point in time; dropped, it leaves nothing behind.
 struct Alarm {
-    at: Instant,
+    at: Moment,
     ticket: Option<u64>,
 }
 
 impl Alarm {
-    fn at(at: Instant) -> Self {
+    fn at(at: Moment) -> Self {
         Self { at, ticket: None }
     }
 }
@@ -100,7 +124,7 @@ impl Future for Alarm {
         };
         let ticket = match self.ticket {
             Some(ticket) => ticket,
-            None if self.at <= Instant::now() => return Poll::Ready(()),
+            None if self.at <= now() => return Poll::Ready(()),
             None => clock.enter(self.at, context.waker()),
         };
         self.ticket = Some(ticket);
@@ -124,15 +148,15 @@ impl Drop for Alarm {
     }
 }
 
-/// The alarms of a thread, and the timer that is set for the first of them, or earlier.
+/// The alarms of a thread, and the timer that is set for the first of them, or earlier: for the planned look.
 struct Clock {
     timer: Fd,
-    set: Cell<Option<Instant>>,
-    waiting: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    waiting: RefCell<BTreeMap<(Moment, u64), Waker>>,
     tickets: Cell<u64>,
 }
 
 thread_local! {
+    static TIME: Cell<RunningTime> = const { Cell::new(RunningTime::new()) };
     static CLOCK: RefCell<Option<Rc<Clock>>> = const { RefCell::new(None) };
 }
 
@@ -156,7 +180,6 @@ fn make() -> io::Result<Rc<Clock>> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let clock = Rc::new(Clock {
         timer: Fd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?,
-        set: Cell::new(None),
         waiting: RefCell::default(),
         tickets: Cell::new(0),
     });
@@ -166,22 +189,29 @@ fn make() -> io::Result<Rc<Clock>> {
 }
 
 impl Clock {
-    fn enter(&self, at: Instant, waker: &Waker) -> u64 {
+    fn enter(&self, at: Moment, waker: &Waker) -> u64 {
         let ticket = self.tickets.get();
         self.tickets.set(ticket + 1);
         self.waiting
             .borrow_mut()
             .insert((at, ticket), waker.clone());
         // A timer that is set too early costs one look; one that is set too late would be an alarm missed.
-        if self.set.get().is_none_or(|set| at < set) {
+        if TIME.get().planned().is_none_or(|planned| at < planned) {
             self.wind(at);
         }
         ticket
     }
 
-    fn wind(&self, at: Instant) {
-        self.set.set(Some(at));
-        let left = at.saturating_duration_since(Instant::now());
+    /// Sets the timer for `at`, or for a tick from now if that is earlier.
+    fn wind(&self, at: Moment) {
+        let left = at.since(now()).min(TICK);
+        let mut time = TIME.get();
+        time.plan(Some(time.now() + left));
+        TIME.set(time);
+        self.set(left);
+    }
+
+    fn set(&self, left: Duration) {
         // Zero would stop the timer.
         let left = left.max(Duration::from_nanos(1));
         let spec = Itimerspec {
@@ -202,14 +232,16 @@ impl Clock {
         while self.timer.readable().await.is_ok() {
             let mut count = [0u8; 8];
             let _ = rustix::io::read(&self.timer, &mut count);
-            self.set.set(None);
             self.ring();
         }
     }
 
     /// Wakes every alarm that is due, and sets the timer for the next.
     fn ring(&self) {
-        let now = Instant::now();
+        let now = now();
+        let mut time = TIME.get();
+        time.plan(None);
+        TIME.set(time);
         let due = {
             let mut waiting = self.waiting.borrow_mut();
             let later = waiting.split_off(&(now, u64::MAX));
@@ -223,6 +255,14 @@ impl Clock {
             self.wind(at);
         }
     }
+}
+
+/// CLOCK_MONOTONIC.
+fn monotonic() -> Duration {
+    let clock = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    #[cfg(test)]
+    let clock = clock + jump::jumped();
+    clock
 }
 
 /// A year: what is further away never comes.

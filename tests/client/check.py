@@ -3,10 +3,14 @@
 usage: check.py URL TOKEN DIRECTORY   (DIRECTORY is empty and belongs to the check)
 """
 
+import asyncio
+import contextlib
 import io
 import os
+import socket
 import sys
 import tarfile
+import threading
 
 import microvms
 
@@ -100,6 +104,177 @@ def stdin_reaches_the_command():
     assert handle.wait_and_ack(timeout=20.0).stdout == "one two"
 
 
+def collected(stream):
+    """The bytes of each side and the exit of a stream; checks that offsets are contiguous."""
+    sides, cursor, exit = {"stdout": b"", "stderr": b""}, None, None
+    for event in stream:
+        assert exit is None, f"{event} after the exit"
+        if event.kind == "output":
+            assert cursor is None or event.offset == cursor, (event.offset, cursor)
+            cursor = event.end
+            sides[event.stream] += bytes(event.data)
+        elif event.kind == "exit":
+            exit = event
+        else:
+            raise AssertionError(f"a gap: {event}")
+    return sides, exit
+
+
+def a_stream_tells_both_sides_and_the_exit():
+    handle = session.run("printf 'a\\0b\\377'; echo oops >&2; exit 7", shell=True)
+    sides, exit = collected(session.exec(handle.exec_id).stream())
+    assert sides == {"stdout": b"a\0b\xff", "stderr": b"oops\n"}, sides
+    assert (exit.exit_code, exit.signal, exit.timed_out, exit.offset) == (7, None, False, 9), exit
+    # It can be told again, also after the ack.
+    handle.wait_and_ack(timeout=20.0)
+    assert collected(handle.stream())[0] == sides
+
+
+def a_stream_is_read_while_the_command_runs():
+    handle = session.run(["cat"], stdin=True)
+    stream = handle.stream()
+    for line in [b"one\n", b"two\n", b"three\n"]:
+        assert handle.write_stdin(line).written == len(line)
+        assert bytes(next(stream).data) == line
+    assert handle.close_stdin().eof
+    end = next(stream)
+    assert (end.kind, end.exit_code, end.offset) == ("exit", 0, 14), end
+
+
+def a_stream_resumes_at_any_offset():
+    data = os.urandom(300_001)
+    path = os.path.join(directory, "streamed")
+    session.upload_file(path, data)
+    handle = session.run(["cat", path])
+    first = handle.stream(reconnect=False)
+    seen, cursor = b"", 0
+    while cursor < 100_000:
+        event = next(first)
+        seen, cursor = seen + bytes(event.data), event.end
+    # The first stream is left where it is, with what it has read ahead.
+    sides, exit = collected(session.exec(handle.exec_id).stream(offset=cursor))
+    assert seen + sides["stdout"] == data
+    assert exit.offset == len(data)
+    for offset in [1, 16_384, 299_999, 300_001]:
+        sides, exit = collected(handle.stream(offset=offset, error_on_gap=True))
+        assert sides["stdout"] == data[offset:] and exit.offset == len(data), offset
+    assert b"".join(bytes(e.data) for e in first if e.kind == "output") == data[cursor:]
+
+
+class Cutter:
+    """A proxy in front of the daemon that cuts every connection after some bytes of its answers."""
+
+    def __init__(self, most):
+        self.most, self.cuts = most, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            client, _ = self.listener.accept()
+            threading.Thread(target=self.carry, args=(client,), daemon=True).start()
+
+    def carry(self, client):
+        host, port = url.removeprefix("http://").split(":")
+        daemon = socket.create_connection((host, int(port)))
+        threading.Thread(target=self.ask, args=(client, daemon), daemon=True).start()
+        left = self.most
+        while left > 0 and (data := daemon.recv(min(left, 4096))):
+            client.sendall(data)
+            left -= len(data)
+        if left == 0:
+            self.cuts += 1
+        for end in [client, daemon]:
+            # A thread that still reads would keep it open. It may have ended by itself.
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def ask(self, client, daemon):
+        try:
+            while data := client.recv(65536):
+                daemon.sendall(data)
+        except OSError:
+            pass  # It was cut.
+
+
+def a_cut_stream_is_resumed_by_the_client():
+    data = os.urandom(300_001)
+    path = os.path.join(directory, "cut")
+    session.upload_file(path, data)
+    handle = session.run(["cat", path])
+    cutter = Cutter(100_001)
+    through = microvms.Session.direct(cutter.url, token)
+    sides, exit = collected(through.exec(handle.exec_id).stream(error_on_gap=True))
+    assert sides["stdout"] == data and exit.offset == len(data)
+    assert cutter.cuts >= 3, cutter.cuts
+
+
+def a_gap_is_told_when_output_has_expired():
+    # The daemon of this check keeps one MiB.
+    total = 3_000_000
+    handle = session.run(f"head -c {total} /dev/zero | tr '\\0' x", shell=True)
+    handle.wait(timeout=20.0)
+    events = list(handle.stream())
+    assert events[0].kind == "gap" and events[0].start == 0, events[0]
+    assert events[0].end == total - (1 << 20), events[0]
+    assert sum(len(e.data) for e in events if e.kind == "output") == 1 << 20
+    assert events[-1].kind == "exit" and events[-1].offset == total
+    try:
+        list(handle.stream(error_on_gap=True))
+    except microvms.MicrovmError as error:
+        assert str(events[0].end) in str(error), error
+    else:
+        raise AssertionError("a gap was not told")
+
+
+def a_spawned_process_has_two_sides():
+    process = session.spawn("echo out; echo err >&2; exit 3", shell=True)
+    assert b"".join(process.stdout) == b"out\n"
+    assert b"".join(process.stderr) == b"err\n"
+    result = process.wait(timeout=20.0)
+    assert (result.exit_code, result.stdout, process.gaps) == (3, "out\n", []), result
+
+
+def a_spawned_process_is_fed_and_ends_with_its_input():
+    process = session.spawn(["cat"], stdin=True)
+    handle = session.exec(process.exec_id)
+    handle.write_stdin(b"ping\n")
+    assert next(process.stdout) == b"ping\n"
+    handle.write_stdin(b"pong\n", eof=True)
+    assert b"".join(process.stdout) == b"pong\n"
+    assert process.wait(timeout=20.0).exit_code == 0
+
+
+def a_spawned_process_is_killed():
+    process = session.spawn("trap '' HUP; echo up; sleep 600 & sleep 600", shell=True)
+    assert next(process.stdout) == b"up\n"
+    assert process.kill()
+    # Both sides end with it.
+    assert b"".join(process.stdout) == b"" and b"".join(process.stderr) == b""
+    assert process.wait(timeout=20.0).signal == 15
+    assert not process.kill()
+
+
+def a_retried_spawn_follows_the_same_command():
+    first = session.spawn("echo once", shell=True, exec_id="spawned")
+    assert b"".join(first.stdout) == b"once\n"
+    second = session.spawn("echo twice", shell=True, exec_id="spawned", offset=2)
+    assert b"".join(second.stdout) == b"ce\n"
+
+
+def streams_are_read_side_by_side():
+    async def follow(word):
+        handle = await session.run_async(f"for i in 1 2 3; do echo {word} $i; done", shell=True)
+        return b"".join([bytes(e.data) async for e in handle.stream() if e.kind == "output"])
+
+    async def everybody():
+        return await asyncio.gather(*[follow(f"word{number}") for number in range(20)])
+
+    for number, output in enumerate(asyncio.run(everybody())):
+        assert output == b"".join(b"word%d %d\n" % (number, i) for i in (1, 2, 3)), output
+
+
 def files_make_the_round_trip():
     data = os.urandom(3_000_001)
     path = os.path.join(directory, "deep/er/file")
@@ -157,6 +332,16 @@ for check in [
     a_timeout_is_told,
     output_is_streamed,
     stdin_reaches_the_command,
+    a_stream_tells_both_sides_and_the_exit,
+    a_stream_is_read_while_the_command_runs,
+    a_stream_resumes_at_any_offset,
+    a_cut_stream_is_resumed_by_the_client,
+    a_gap_is_told_when_output_has_expired,
+    a_spawned_process_has_two_sides,
+    a_spawned_process_is_fed_and_ends_with_its_input,
+    a_spawned_process_is_killed,
+    a_retried_spawn_follows_the_same_command,
+    streams_are_read_side_by_side,
     files_make_the_round_trip,
     trees_make_the_round_trip,
     processes_are_listed,

@@ -16,6 +16,8 @@ impl Daemon {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ringd"))
             .args(["serve", "--listen", "127.0.0.1:0", "--driver", driver])
             .args(["--disk-reserve-bytes", "0", "--kill-grace", "2"])
+            // What can be replayed is the default window, and nothing on disk.
+            .env("RINGD_STREAM_SPILL_BYTES", "0")
             .stdout(Stdio::piped())
             .spawn()
             .expect("the daemon starts");

@@ -191,6 +191,24 @@ impl Connection {
         }
     }
 
+    /// Reads one chunk of a chunked body of which `got` bytes have come; `None` behind the last.
+    pub(crate) fn chunk(&mut self, got: usize) -> Result<Option<Vec<u8>>, Broken> {
+        let line = self.line(got)?;
+        let size = std::str::from_utf8(&line)
+            .ok()
+            .and_then(|text| usize::from_str_radix(text, 16).ok());
+        let size = size.ok_or_else(|| Broken::Garbled(format!("a chunk size {line:?}")))?;
+        while self.held.len() < size + 2 {
+            self.more(got + self.held.len())?;
+        }
+        let chunk = self.held.drain(..size).collect();
+        let end: Vec<u8> = self.held.drain(..2).collect();
+        if end != b"\r\n" {
+            return Err(Broken::Garbled(format!("a chunk that ends in {end:?}")));
+        }
+        Ok((size > 0).then_some(chunk))
+    }
+
     fn over(stream: Stream) -> Self {
         Self {
             stream,
@@ -218,25 +236,11 @@ impl Connection {
                 }
                 body.append(&mut self.held);
             }
-            Length::Chunked => loop {
-                let line = self.line(body.len())?;
-                let size = std::str::from_utf8(&line)
-                    .ok()
-                    .and_then(|text| usize::from_str_radix(text, 16).ok());
-                let size = size.ok_or_else(|| Broken::Garbled(format!("a chunk size {line:?}")))?;
-                while self.held.len() < size + 2 {
-                    let got = body.len() + self.held.len();
-                    self.more(got)?;
+            Length::Chunked => {
+                while let Some(mut chunk) = self.chunk(body.len())? {
+                    body.append(&mut chunk);
                 }
-                body.extend(self.held.drain(..size));
-                let end: Vec<u8> = self.held.drain(..2).collect();
-                if end != b"\r\n" {
-                    return Err(Broken::Garbled(format!("a chunk that ends in {end:?}")));
-                }
-                if size == 0 {
-                    break;
-                }
-            },
+            }
         }
         Ok(())
     }

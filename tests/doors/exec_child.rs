@@ -365,7 +365,7 @@ fn a_child_does_not_inherit_the_protection_from_oom(driver: Driver) {
 }
 
 /// True when this machine lets its root lower an OOM score (CAP_SYS_RESOURCE, bit 24).
-fn may_protect_itself() -> bool {
+pub(crate) fn may_protect_itself() -> bool {
     let own = i32::try_from(std::process::id()).expect("pids are small");
     let held = u64::from_str_radix(&status(own, "CapEff"), 16).expect("a mask");
     let may = held & (1 << 24) != 0;

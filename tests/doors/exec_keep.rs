@@ -1,5 +1,7 @@
 //! What is kept and what is let go: ack, collection, descriptors, zombies (sections 4.1 and 4.4, wishes 23 and 25).
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::client::Connection;
@@ -13,6 +15,7 @@ both![
     an_ack_comes_only_after_the_end,
     an_ack_ignores_its_body,
     an_acked_exec_is_collected_after_its_time,
+    an_acked_exec_is_kept_for_its_time_and_collected_within_seconds,
     an_exec_that_is_not_acked_is_never_collected,
     a_collected_id_may_be_used_again,
     an_id_is_taken_until_it_is_collected,
@@ -87,6 +90,20 @@ fn an_acked_exec_is_collected_after_its_time(driver: Driver) {
     daemon.post("/v1/exec/a/ack").refuses(404, "unknown_exec");
     daemon.post("/v1/exec/a/kill").refuses(404, "unknown_exec");
     assert_eq!(daemon.health()["execs"], 0);
+}
+
+fn an_acked_exec_is_kept_for_its_time_and_collected_within_seconds(driver: Driver) {
+    const TTL: Duration = Duration::from_secs(1);
+    let daemon = Setup::new(driver).flag("--exec-ttl", "1").ready();
+    for round in 0..2 {
+        let id = format!("a{round}");
+        daemon.begin(&id, &json!({"command": ["true"]}));
+        daemon.exited(&id);
+        let before = Instant::now();
+        daemon.post(format!("/v1/exec/{id}/ack")).is(200);
+        is_collected(&daemon, &id);
+        assert!(before.elapsed() >= TTL, "it was collected too early");
+    }
 }
 
 fn an_exec_that_is_not_acked_is_never_collected(driver: Driver) {

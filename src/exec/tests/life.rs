@@ -134,7 +134,7 @@ fn a_thousand_execs_leave_no_zombie_and_no_descriptor() {
                 }
             }
             assert!(!execs.activity().busy);
-            execs.sweep(Instant::now() + LONG);
+            execs.sweep(clock::now() + LONG);
             assert_eq!(
                 execs.activity(),
                 Activity {
@@ -160,13 +160,13 @@ fn an_acked_exec_is_collected_after_its_time_and_its_id_is_free() {
             execs.write(&exec, b"", true).await.expect("it is open");
             exec.finished().await;
             assert_eq!(exec.phase(), Phase::Exited);
-            execs.sweep(Instant::now() + 2 * LONG);
+            execs.sweep(clock::now() + 2 * LONG);
             assert_eq!(*execs.ack("e").expect("it has ended").stdout, b"one\n");
             assert_eq!(kind(execs.ack("e")), Some(Kind::AlreadyAcked));
             assert_eq!((exec.phase(), exec.report()), (Phase::Acked, None));
-            execs.sweep(Instant::now() + LONG - Duration::from_secs(5));
+            execs.sweep(clock::now() + (LONG - Duration::from_secs(5)));
             assert!(execs.knows("e"));
-            execs.sweep(Instant::now() + LONG);
+            execs.sweep(clock::now() + LONG);
             assert_eq!(kind(execs.look("e")), Some(Kind::UnknownExec));
             let again = start(&execs, launch("e", "echo two")).await;
             again.finished().await;

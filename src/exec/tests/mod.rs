@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::error::Kind;
@@ -14,6 +14,7 @@ use crate::exec::together::both;
 use crate::ring::{self, Choice, Frame, child, clock, process};
 
 mod ending;
+mod frozen;
 mod life;
 mod output;
 mod stdin;
@@ -112,7 +113,7 @@ async fn run(execs: &Rc<Execs>, script: &str) -> Report {
     let exec = start(execs, launch("run", script)).await;
     exec.finished().await;
     let report = execs.ack("run").expect("it has ended");
-    execs.sweep(Instant::now() + LONG);
+    execs.sweep(clock::now() + LONG);
     report
 }
 
