@@ -10,11 +10,13 @@
 
 mod account;
 mod capture;
+mod cgroup;
 mod drain;
 mod entry;
 mod follow;
 mod kill;
 mod launch;
+mod limits;
 mod marks;
 mod registry;
 mod replay;
@@ -32,6 +34,7 @@ pub use account::Account;
 pub use entry::{Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Told};
 pub use launch::{Launch, Shell, Surroundings};
+pub use limits::Allowance;
 pub use registry::{Activity, Execs, Group};
 
 /// Which of the two output streams of a child.

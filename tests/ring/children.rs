@@ -29,6 +29,7 @@ fn image(program: &str) -> child::Image {
         oom_score: None,
         descriptors: None,
         timer_slack: None,
+        bounds: child::Bounds::default(),
         stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
     }
 }
@@ -119,7 +120,7 @@ fn a_child_that_cannot_start_says_why() {
             child::Child::start(image)
                 .await
                 .map(drop)
-                .map_err(|error| error.raw_os_error())
+                .map_err(|refusal| refusal.error.raw_os_error())
         };
         assert_eq!(
             start(&["/nonexistent"], None).await,
