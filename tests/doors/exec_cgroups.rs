@@ -160,9 +160,8 @@ fn processes_that_outrun_a_walk_are_ended_by_a_time_limit(driver: Driver) {
     };
     let daemon = within(driver, &grove).flag("--kill-grace", "0.3").ready();
     let script = chain(&daemon);
-    let asked = json!({
-        "shell": true, "command": [format!("sh {script} & exec sleep 1000")], "timeout_sec": 0.5
-    });
+    let chains = format!("sh {script} & sh {script} & sh {script} & exec sleep 1000");
+    let asked = json!({"shell": true, "command": [chains], "timeout_sec": 1});
     daemon.begin("k", &asked);
     let outcome = daemon.exited("k");
     assert_eq!(outcome["timed_out"], true, "{outcome}");
