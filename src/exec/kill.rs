@@ -281,6 +281,10 @@ fn strike(tree: &Tree, reach: Reach, signal: Signal, mut told: HashSet<Who>) -> 
     let target = tree.target(reach);
     let mut found = members(&all, &target, scan::timer_slack);
     let is_known = !target.gone && found.iter().any(|one| one.group == target.leader);
+    let housed = tree.housed(reach);
+    let known: HashSet<Who> = found.iter().map(|one| (one.pid, one.started)).collect();
+    let is_new = |one: &&Process| !known.contains(&(one.pid, one.started));
+    found.extend(housed.iter().filter(is_new));
     // And again before the signal: a number that was just set free is no longer a group of ours.
     let as_one = told.is_empty() && is_known && tree.target(reach) == target;
     if let Some(group) = Pid::from_raw(target.leader)
@@ -289,13 +293,6 @@ fn strike(tree: &Tree, reach: Reach, signal: Signal, mut told: HashSet<Who>) -> 
         // What is sent to the group reaches what was forked since the walk; a refusal leaves members to be seen.
         let _ = kill_process_group(group, signal);
     }
-    let housed = tree.housed(reach);
-    let known: HashSet<Who> = found.iter().map(|one| (one.pid, one.started)).collect();
-    found.extend(
-        housed
-            .iter()
-            .filter(|one| !known.contains(&(one.pid, one.started))),
-    );
     let mut watched = Vec::new();
     for member in &found {
         let is_new = told.insert((member.pid, member.started));

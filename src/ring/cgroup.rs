@@ -274,7 +274,8 @@ fn remove(path: &Path) -> bool {
         return true;
     }
     let all = directories(path);
-    all.iter().rev().map(|path| is_gone(path)).last() == Some(true)
+    // The children first; what counts is the last one, the cgroup itself.
+    all.iter().rev().fold(false, |_, path| is_gone(path))
 }
 
 /// A cgroup and those below it, parents first.

@@ -115,3 +115,75 @@ fn adjustment(name: &str, value: &NumberField, least: i32, most: i32) -> Result<
 fn wrong(sentence: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Kind::Malformed.told(sentence)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::object;
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Fields {
+        limits: Option<LimitsField>,
+        nice: Option<NumberField>,
+        oom_score_adj: Option<NumberField>,
+    }
+
+    fn read(text: &str) -> std::result::Result<Allowance, String> {
+        let fields: Fields = object(text.as_bytes()).expect("it is an object");
+        let read = allowance(fields.limits, fields.nice, fields.oom_score_adj);
+        read.map_err(|error| error.sentence().to_owned())
+    }
+
+    fn refused(text: &str, sentence: &str) {
+        assert_eq!(read(text), Err(sentence.to_owned()), "{text}");
+    }
+
+    #[test]
+    fn what_is_absent_or_null_is_inherited() {
+        for text in [
+            "{}",
+            r#"{"limits":{}}"#,
+            r#"{"limits":null,"nice":null,"oom_score_adj":null}"#,
+        ] {
+            assert_eq!(read(text), Ok(Allowance::default()), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_limit_has_its_place() {
+        let text = r#"{"limits":{"nofile":1,"memory":2,"cpu_seconds":3,"file_size":4,"processes":18446744073709551615},
+            "nice":-20,"oom_score_adj":1000}"#;
+        let expected = Allowance {
+            nofile: NonZeroU64::new(1),
+            memory: NonZeroU64::new(2),
+            cpu_seconds: NonZeroU64::new(3),
+            file_size: NonZeroU64::new(4),
+            processes: NonZeroU64::new(u64::MAX),
+            nice: Some(-20),
+            oom_score_adj: Some(1000),
+        };
+        assert_eq!(read(text), Ok(expected));
+    }
+
+    #[test]
+    fn a_limit_that_would_be_passed_over_is_refused() {
+        refused(
+            r#"{"limits":{"nproc":1}}"#,
+            r#"limits has no field "nproc""#,
+        );
+        refused(
+            r#"{"limits":{"nofile":1,"nofile":2}}"#,
+            "limits.nofile is given twice",
+        );
+        refused(
+            r#"{"limits":{"memory":1.0}}"#,
+            "limits.memory must be a positive integer",
+        );
+        refused(
+            r#"{"limits":{"memory":18446744073709551616}}"#,
+            "limits.memory must be a positive integer",
+        );
+        refused(r#"{"limits":[]}"#, "limits must be an object");
+        refused(r#"{"nice":20}"#, "nice must be an integer from -20 to 19");
+    }
+}
