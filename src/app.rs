@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::exec::{self, Execs};
 use crate::health::Gauge;
 use crate::hooks::Hooks;
+use crate::ring::cgroup::Subtree;
 use crate::ring::notify::Event;
 use crate::ring::process;
 
@@ -32,8 +33,9 @@ pub struct App {
 }
 
 impl App {
-    /// The daemon's state at its start, under `config`; reads the environment for the last time.
-    pub fn new(config: Config) -> Self {
+    /// The daemon's state at its start, under `config`, with execs in cgroups below `subtree` if there is one; reads
+    /// the environment for the last time.
+    pub fn new(config: Config, subtree: Option<Subtree>) -> Self {
         let limits = &config.limits;
         let execs = Execs::new(exec::Limits {
             max_output_bytes: limits.max_output_bytes,
@@ -60,7 +62,7 @@ impl App {
         Self {
             boot: Boot::default(),
             hooks: Hooks::default(),
-            execs: Rc::new(execs),
+            execs: Rc::new(execs.within(subtree)),
             image_environment: Rc::new(image.collect()),
             disk: Rc::default(),
             connections: Connections::default(),

@@ -24,6 +24,8 @@ pub enum Kind {
     UnknownGroup,
     /// The shell is not an executable of the guest.
     UnknownShell,
+    /// This host cannot do what was asked for.
+    Unsupported,
     /// The child process could not be started.
     SpawnFailed,
     /// The exec has not ended.

@@ -4,6 +4,7 @@ mod answer;
 mod document;
 mod events;
 mod input;
+mod limits;
 mod procs;
 mod request;
 mod result;
@@ -37,6 +38,7 @@ pub static ROWS: &[Row] = &[
             Kind::UnknownUser,
             Kind::UnknownGroup,
             Kind::UnknownShell,
+            Kind::Unsupported,
             Kind::SpawnFailed,
         ],
         run: |app, call| -> Run { Box::pin(start(app, call)) },

@@ -10,6 +10,7 @@ use crate::app::App;
 use crate::config::{Address, Config, Ignored, Unusable};
 use crate::doors;
 use crate::log;
+use crate::ring::cgroup::Subtree;
 use crate::ring::clock::{self, Deadline, sleep, until};
 use crate::ring::listener::Listener;
 use crate::ring::notify::Event;
@@ -80,12 +81,19 @@ async fn serve(config: Config) -> i32 {
         Err(error) => return failed("signals cannot be received", &error),
     };
     process::become_subreaper();
-    let app = Rc::new(App::new(config));
+    let subtree = match Subtree::open(&config.cgroup) {
+        Ok(subtree) => subtree,
+        Err(error) => return failed(&format!("--cgroup {}", config.cgroup), &error),
+    };
+    let app = Rc::new(App::new(config, subtree));
     let mut listeners = Vec::new();
     for address in &app.config.listen {
         match open(address, app.config.unix_mode) {
             Ok(listener) => listeners.push(listener),
-            Err(error) => return failed(&format!("cannot listen on {address}"), &error),
+            Err(error) => {
+                app.execs.close();
+                return failed(&format!("cannot listen on {address}"), &error);
+            }
         }
     }
     announce(&listeners);
@@ -113,6 +121,7 @@ async fn serve(config: Config) -> i32 {
         }
     };
     drain(&app, shut, deadline, &stopped).await;
+    app.execs.close();
     0
 }
 

@@ -22,6 +22,7 @@ pub struct Config {
     pub limits: Limits,
     pub drain_timeout: Duration,
     pub terminate_drains: bool,
+    pub cgroup: ring::cgroup::Place,
     origins: Vec<String>,
 }
 
@@ -174,6 +175,7 @@ impl Config {
             },
             drain_timeout: Duration::ZERO,
             terminate_drains: true,
+            cgroup: ring::cgroup::Place::Auto,
             origins: Vec::new(),
         }
     }

@@ -307,6 +307,21 @@ pub static SETTINGS: &[Setting] = &[
         limits.kill_grace,
         "time between SIGTERM and SIGKILL"
     ),
+    Setting {
+        name: "cgroup",
+        agentd: None,
+        adapt: trimmed,
+        default: "auto",
+        unit: "PLACE",
+        about: "where each exec gets a cgroup (version 2): auto (our own, if it is delegated), off, or a directory",
+        set: |config, text| {
+            let place = text.parse();
+            config.cgroup = place
+                .map_err(|()| format!("{text:?} is neither auto, off nor an absolute path"))?;
+            Ok(())
+        },
+        show: |config| config.cgroup.to_string(),
+    },
     number!(
         "disk-reserve-bytes",
         Some("AGENTD_DISK_RESERVE_BYTES"),

@@ -2,7 +2,8 @@
 //!
 //! Members are the processes of the child's group, everything descended from them, and orphans that carry the exec's
 //! mark (see [`super::marks`]) with everything descended from those. So a daemon that forked twice and called
-//! `setsid` is found too.
+//! `setsid` is found too. Where the exec has a cgroup, so is whoever is in it: a walk can be outrun by a process that
+//! forks all the time, the kernel's own list cannot.
 //!
 //! A group number outlives its group and may come back as somebody else's. It is trusted while the child was not
 //! reaped; later only while a member carries the mark (or marks cannot be read); and never again once the group was
@@ -22,6 +23,7 @@ use rustix::process::{
 use super::scan::{self, Process};
 use crate::error::{Kind, Result};
 use crate::ring::Fd;
+use crate::ring::cgroup::Leaf;
 use crate::ring::clock::{self, Deadline};
 use crate::ring::pool::{self, Lane};
 
@@ -39,6 +41,7 @@ pub(super) enum Reach {
 pub(super) struct Tree {
     leader: i32,
     mark: Option<u64>,
+    leaf: Option<Leaf>,
     fate: Arc<Fate>,
 }
 
@@ -55,8 +58,15 @@ impl Tree {
         Self {
             leader,
             mark,
+            leaf: None,
             fate: Arc::default(),
         }
+    }
+
+    /// The same tree, in a cgroup of its own.
+    pub(super) fn within(mut self, leaf: Option<Leaf>) -> Self {
+        self.leaf = leaf;
+        self
     }
 
     /// The number of the group, which is the pid of the child.
@@ -103,7 +113,7 @@ impl Tree {
     pub(super) async fn end(&self, reach: Reach, grace: Duration) -> Result<bool> {
         let ended = self.ask_then_force(reach, grace).await;
         if ended.is_err() {
-            self.end_blindly();
+            self.end_blindly(reach);
         }
         ended
     }
@@ -121,14 +131,46 @@ impl Tree {
         Ok(asked.found)
     }
 
-    /// Kills the group without looking, for when looking failed; does nothing once the child was reaped.
-    fn end_blindly(&self) {
+    /// Kills the group without looking, for when looking failed; once the child was reaped, only what a cgroup holds.
+    fn end_blindly(&self, reach: Reach) {
+        self.kill_leaf(reach);
         if let Some(group) = Pid::from_raw(self.leader)
             && !self.may_vanish()
         {
             // ESRCH: it ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
         }
+    }
+
+    /// Kills everybody in the cgroup, if the exec has one and it is everybody who is to end.
+    fn kill_leaf(&self, reach: Reach) {
+        if let Some(leaf) = self.leaf.as_ref().filter(|_| reach == Reach::All) {
+            // Where the kernel cannot, each member is killed by itself.
+            leaf.kill();
+        }
+    }
+
+    /// The live processes in the cgroup, as far as `reach` goes.
+    ///
+    /// A number is read before and after its start time, which is compared again at the signal: whoever has the
+    /// number and the start time then was in the cgroup.
+    fn housed(&self, reach: Reach) -> Vec<Process> {
+        let Some(leaf) = &self.leaf else {
+            return Vec::new();
+        };
+        let seen: Vec<_> = leaf.pids().into_iter().filter_map(scan::process).collect();
+        let still: HashSet<i32> = leaf.pids().into_iter().collect();
+        let is_member = |one: &Process| {
+            let in_reach = reach == Reach::All || one.group == self.leader;
+            one.live && in_reach && still.contains(&one.pid)
+        };
+        seen.into_iter().filter(is_member).collect()
+    }
+
+    /// True when somebody is alive in the cgroup, whom a walk may have missed.
+    fn is_housed(&self, reach: Reach) -> bool {
+        let leaf = self.leaf.as_ref().filter(|_| reach == Reach::All);
+        leaf.is_some_and(Leaf::is_populated)
     }
 
     /// Sends `signal` to the members, new ones included, until none is left or the deadline passes.
@@ -230,12 +272,19 @@ fn strike_surely(tree: &Tree, reach: Reach, signal: Signal, told: HashSet<Who>) 
 
 /// Walks the process table and signals every member that is not in `told`; the first time, the group as one.
 fn strike(tree: &Tree, reach: Reach, signal: Signal, mut told: HashSet<Who>) -> Strike {
+    if signal == Signal::KILL {
+        tree.kill_leaf(reach);
+    }
     let was_reaped = tree.may_vanish();
     let all = scan::processes();
     // Asked after the walk: if the child is not reaped even now, its number was its own in all of the walk.
     let target = tree.target(reach);
-    let found = members(&all, &target, scan::timer_slack);
+    let mut found = members(&all, &target, scan::timer_slack);
     let is_known = !target.gone && found.iter().any(|one| one.group == target.leader);
+    let housed = tree.housed(reach);
+    let known: HashSet<Who> = found.iter().map(|one| (one.pid, one.started)).collect();
+    let is_new = |one: &&Process| !known.contains(&(one.pid, one.started));
+    found.extend(housed.iter().filter(is_new));
     // And again before the signal: a number that was just set free is no longer a group of ours.
     let as_one = told.is_empty() && is_known && tree.target(reach) == target;
     if let Some(group) = Pid::from_raw(target.leader)
@@ -260,7 +309,7 @@ fn strike(tree: &Tree, reach: Reach, signal: Signal, mut told: HashSet<Who>) -> 
         }
     }
     Strike {
-        live: found.len(),
+        live: found.len().max(usize::from(tree.is_housed(reach))),
         is_gone: was_reaped && !all.iter().any(|process| process.group == target.leader),
         told,
         watched,

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::account::{self, Account, User};
+use super::limits::Allowance;
 use crate::error::{Error, Kind, Result};
 use crate::ring::pool;
 
@@ -36,6 +37,8 @@ pub struct Launch {
     pub reap_group_on_exit: bool,
     /// True to begin with the environment that the daemon was started with.
     pub inherit_image_env: bool,
+    /// What it may use.
+    pub allowance: Allowance,
 }
 
 /// Which shell runs a command.
@@ -258,6 +261,7 @@ mod tests {
             stdin: false,
             reap_group_on_exit: false,
             inherit_image_env: false,
+            allowance: Allowance::default(),
         }
     }
 

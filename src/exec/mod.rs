@@ -11,11 +11,13 @@
 mod account;
 mod budget;
 mod capture;
+mod cgroup;
 mod drain;
 mod entry;
 mod follow;
 mod kill;
 mod launch;
+mod limits;
 mod marks;
 mod registry;
 mod replay;
@@ -37,6 +39,7 @@ pub use account::Account;
 pub use entry::{Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Next};
 pub use launch::{Launch, Shell, Surroundings};
+pub use limits::Allowance;
 pub use registry::{Activity, Execs, Group};
 
 /// Which of the two output streams of a child.

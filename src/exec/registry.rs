@@ -6,18 +6,20 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, SystemTime};
 
 use super::budget::{Budget, Share};
+use super::cgroup::Cgroups;
 use super::entry::{Birth, Exec, Report, Running};
 use super::follow::Follower;
 use super::kill::{Reach, Tree};
 use super::launch::{Launch, Surroundings};
 use super::marks::Marks;
-use super::spawn::{Spawned, spawn};
+use super::spawn::{Hold, Spawned, spawn};
 use super::spill::{Place, Spill};
 use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
 use super::{Limits, scan};
 use crate::error::{Kind, Result};
 use crate::ring;
+use crate::ring::cgroup::{Leaf, Subtree};
 use crate::ring::clock::{self, Deadline, Moment};
 use crate::ring::notify::Event;
 use crate::ring::pool::{self, Lane};
@@ -35,6 +37,7 @@ pub struct Execs {
     /// The latest exec of each group number, to tell the earlier one that its number is taken.
     by_group: RefCell<HashMap<i32, Weak<Exec>>>,
     marks: RefCell<Marks>,
+    cgroups: Cgroups,
     serial: Cell<u64>,
     running: Rc<Cell<usize>>,
     /// The memory that output takes.
@@ -86,9 +89,22 @@ impl Execs {
             decided: Event::default(),
             by_group: RefCell::default(),
             marks: RefCell::default(),
+            cgroups: Cgroups::default(),
             serial: Cell::new(0),
             running: Rc::default(),
         }
+    }
+
+    /// The same registry, with execs in cgroups below `subtree` if there is one.
+    #[must_use]
+    pub fn within(mut self, subtree: Option<Subtree>) -> Self {
+        self.cgroups = Cgroups::new(subtree);
+        self
+    }
+
+    /// Leaves nothing behind that nobody needs. To be called at the end of the process.
+    pub fn close(&self) {
+        self.cgroups.close();
     }
 
     /// True when `id` was started and not collected.
@@ -102,8 +118,8 @@ impl Execs {
     /// If dropped, a start under way goes on to its end, and an exec that it starts is registered and watched.
     ///
     /// # Errors
-    /// `UnknownUser`, `UnknownGroup`, `UnknownShell`, `SpawnFailed`; `Busy` when too many execs wait to be acked, or
-    /// their output takes too much memory. Nothing is registered then.
+    /// `UnknownUser`, `UnknownGroup`, `UnknownShell`, `Unsupported`, `SpawnFailed`; `Busy` when too many execs wait to
+    /// be acked, or their output takes too much memory. Nothing is registered then.
     pub async fn start(self: &Rc<Self>, launch: Launch, around: &Surroundings) -> Result<()> {
         loop {
             let seen = self.decided.count();
@@ -208,7 +224,11 @@ impl Execs {
     }
 
     /// Collects what was acked longer than the TTL before `now`. To be called every second.
-    pub fn sweep(&self, now: Moment) {
+    pub fn sweep(self: &Rc<Self>, now: Moment) {
+        if self.cgroups.has_left() {
+            let execs = Rc::clone(self);
+            ring::spawn("cgroups", async move { execs.cgroups.sweep().await });
+        }
         let (ttl, most) = (self.limits.exec_ttl, self.limits.max_execs);
         let is_due = |acked: &VecDeque<Rc<Exec>>| {
             let oldest = acked.front();
@@ -346,14 +366,29 @@ impl Claim {
     async fn start(self, launch: Launch, around: Surroundings) -> Result<()> {
         let execs = &self.execs;
         let program = launch.resolve(&around).await?;
+        let subtree = execs.cgroups.subtree();
+        let mut means = launch.allowance.means(program.uid, subtree)?;
+        let (leaf, directory) = execs.cgroups.make(&means).await?.unzip();
+        means.bounds.cgroup = directory;
+        let hold = Hold {
+            allowance: &launch.allowance,
+            bounds: means.bounds,
+        };
         let mark = execs.marks.borrow_mut().take();
-        let spawned = spawn(program, launch.stdin, mark, &execs.limits).await;
-        let spawned = spawned.inspect_err(|_| execs.give_back(mark))?;
-        self.enter(launch, spawned, mark);
+        match spawn(program, launch.stdin, mark, hold, &execs.limits).await {
+            Ok(spawned) => self.enter(launch, spawned, mark, leaf),
+            Err(error) => {
+                execs.give_back(mark);
+                if let Some(leaf) = leaf {
+                    execs.cgroups.remove(leaf).await;
+                }
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
-    fn enter(&self, launch: Launch, spawned: Spawned, mark: Option<u64>) {
+    fn enter(&self, launch: Launch, spawned: Spawned, mark: Option<u64>, leaf: Option<Leaf>) {
         let execs = &self.execs;
         let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         execs.serial.set(execs.serial.get() + 1);
@@ -362,7 +397,7 @@ impl Claim {
             serial: execs.serial.get(),
             started_at: started_at.unwrap_or_default().as_secs(),
             reap: launch.reap_group_on_exit,
-            tree: Tree::new(spawned.child.pid, mark),
+            tree: Tree::new(spawned.child.pid, mark).within(leaf.clone()),
             stdin: Stdin::new(spawned.stdin),
             running: Running::new(&execs.running),
             spill: Spill::new(&execs.spills),
@@ -375,7 +410,14 @@ impl Claim {
         };
         let exec = Rc::new(Exec::new(birth, &execs.limits));
         execs.register(&exec);
-        ring::spawn("exec", supervise(exec, started, Rc::clone(&execs.limits)));
+        let life = supervise(exec, started, Rc::clone(&execs.limits));
+        let execs = Rc::clone(execs);
+        ring::spawn("exec", async move {
+            life.await;
+            if let Some(leaf) = leaf {
+                execs.cgroups.remove(leaf).await;
+            }
+        });
     }
 }
 

@@ -9,9 +9,10 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use super::Limits;
 use super::drain::Pipes;
 use super::launch::Program;
+use super::limits::Allowance;
 use crate::error::{Error, Kind, Result};
 use crate::ring::Fd;
-use crate::ring::child::{Child, Image};
+use crate::ring::child::{Bounds, Child, Image};
 
 /// A child that was just started, and our ends of its pipes.
 pub(super) struct Spawned {
@@ -22,14 +23,21 @@ pub(super) struct Spawned {
     pub(super) pipes: Pipes,
 }
 
+/// What a child is held to: what was asked for, and how it is set.
+pub(super) struct Hold<'a> {
+    pub(super) allowance: &'a Allowance,
+    pub(super) bounds: Bounds,
+}
+
 /// Starts `program`, its standard input a pipe or `/dev/null`, with `mark` as its timer slack.
 ///
 /// # Errors
-/// `SpawnFailed`; no child and no descriptor is left then.
+/// `SpawnFailed`, `Unsupported`; no child and no descriptor is left then.
 pub(super) async fn spawn(
     program: Program,
     with_stdin: bool,
     mark: Option<u64>,
+    hold: Hold<'_>,
     limits: &Limits,
 ) -> Result<Spawned> {
     let (far_in, stdin) = input(with_stdin).map_err(failed)?;
@@ -46,9 +54,14 @@ pub(super) async fn spawn(
         oom_score: limits.oom_score,
         descriptors: limits.descriptors,
         timer_slack: mark,
+        bounds: hold.bounds,
         stdio: [far_in, far_out, far_err],
     };
-    let child = Child::start(image).await.map_err(failed)?;
+    let child = Child::start(image).await;
+    let child = child.map_err(|refusal| match refusal.bound {
+        Some(bound) => hold.allowance.refused(bound, refusal.error),
+        None => failed(refusal.error),
+    })?;
     Ok(Spawned {
         child,
         stdin,

@@ -1,5 +1,7 @@
 //! Child processes: a vfork-style start that does not copy our page tables, and the one place that reaps.
 
+mod birth;
+mod bounds;
 mod swift;
 
 use std::cell::RefCell;
@@ -13,8 +15,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use self::bounds::Orders;
+pub use self::bounds::{Bound, Bounds, Refusal, Resource};
 use super::notify::Once;
-use super::pool;
+use super::pool::{self, Lane};
 
 /// What to start.
 pub struct Image {
@@ -38,6 +42,8 @@ pub struct Image {
     pub descriptors: Option<u64>,
     /// Timer slack in nanoseconds, inherited by every descendant: the mark by which orphans are told apart.
     pub timer_slack: Option<u64>,
+    /// What it is held to beyond what it inherits.
+    pub bounds: Bounds,
     /// Descriptors that become 0, 1 and 2; every other is closed.
     pub stdio: [OwnedFd; 3],
 }
@@ -68,17 +74,24 @@ impl Child {
     /// Starts `image` as the leader of a new process group.
     ///
     /// The thread waits for the child until it runs the new program or has failed (some 60 µs). Where the program or
-    /// the directory lie on a filesystem that may keep us waiting, a helper thread does.
+    /// the directory lie on a filesystem that may keep us waiting, or it starts in a cgroup, a helper thread does.
     ///
     /// # Errors
-    /// What the failing call said: the credentials, chdir or exec (ENOENT when no candidate exists).
-    pub async fn start(image: Image) -> io::Result<Self> {
-        if swift::is_swift(&image) {
+    /// What the failing call said: a bound, the credentials, chdir or exec (ENOENT when no candidate exists).
+    pub async fn start(image: Image) -> Result<Self, Refusal> {
+        let is_swift = swift::is_swift(&image);
+        if is_swift && image.bounds.cgroup.is_none() {
             let pid = vfork(&image)?;
             return Ok(Self::enter(pid, None));
         }
         let _early = Early::expect();
-        let started = pool::run(move || {
+        // Whoever moves processes between cgroups keeps births in cgroups waiting, but hangs no mount.
+        let lane = if is_swift {
+            Lane::Processes
+        } else {
+            Lane::Files
+        };
+        let started = pool::run_on(lane, move || {
             swift::learn(&image);
             let before = REAPED.load(Ordering::SeqCst);
             vfork(&image).map(|pid| (pid, before))
@@ -215,6 +228,7 @@ struct Plan {
     stdio: [RawFd; 3],
     /// Signals that we ignore: children start with the default for all.
     ignored: &'static [i32],
+    orders: Orders,
     error: i32,
 }
 
@@ -234,11 +248,13 @@ impl Plan {
             groups: image.groups.clone(),
             oom_score: image
                 .oom_score
+                .filter(|_| image.bounds.oom_score_adj.is_none())
                 .and_then(|score| CString::new(score.to_string()).ok()),
             descriptors: image.descriptors,
             timer_slack: image.timer_slack,
             stdio: image.stdio.each_ref().map(AsRawFd::as_raw_fd),
             ignored: ignored_signals(),
+            orders: Orders::of(&image.bounds),
             error: 0,
         }
     }
@@ -248,9 +264,9 @@ impl Plan {
     unsafe_code,
     reason = "a child that shares our memory until exec has no safe wrapper"
 )]
-fn vfork(image: &Image) -> io::Result<i32> {
+fn vfork(image: &Image) -> Result<i32, Refusal> {
     let mut plan = Plan::of(image);
-    let stack = stack()?;
+    let stack = (stack()?, STACK_BYTES);
     // SAFETY:
     // - CLONE_VFORK stops this thread until the child has exec'd or exited, so `plan` and the stack outlive its use
     //   and nobody else uses the stack meanwhile (it belongs to this thread).
@@ -262,29 +278,51 @@ fn vfork(image: &Image) -> io::Result<i32> {
         let dumpable = libc::prctl(libc::PR_GET_DUMPABLE);
         libc::sigfillset(&raw mut every);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before);
-        let pid = libc::clone(
-            run_child,
-            stack.add(STACK_BYTES),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            (&raw mut plan).cast(),
-        );
-        let error = io::Error::last_os_error();
+        let pid = birth(&raw mut plan, stack);
         // A child that changes its user marks the memory that it still shares with us as not dumpable.
         if libc::prctl(libc::PR_GET_DUMPABLE) != dumpable {
             libc::prctl(libc::PR_SET_DUMPABLE, dumpable);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
-        if pid < 0 {
-            return Err(error);
-        }
-        pid
+        pid?
     };
     if plan.error == 0 {
         return Ok(pid);
     }
     // SAFETY: the child has exited; waiting for it touches no memory of ours.
     unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
-    Err(io::Error::from_raw_os_error(plan.error))
+    Err(Refusal {
+        bound: plan.orders.refused(),
+        error: io::Error::from_raw_os_error(plan.error),
+    })
+}
+
+/// The clone of [`vfork`].
+///
+/// # Safety
+/// As there: the plan is whole, the stack is this thread's own.
+#[expect(
+    unsafe_code,
+    reason = "a child that shares our memory has no safe wrapper"
+)]
+unsafe fn birth(plan: *mut Plan, stack: (*mut libc::c_void, usize)) -> Result<i32, Refusal> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if let Some(cgroup) = (*plan).orders.cgroup {
+            if let Some(born) = birth::into(cgroup, run_child, stack, plan.cast()) {
+                return born.map_err(|error| Refusal {
+                    // Any clone may lack memory or a number; the rest is about the cgroup.
+                    bound: match error.raw_os_error() {
+                        Some(libc::ENOMEM | libc::EAGAIN) => None,
+                        _ => Some(Bound::Cgroup),
+                    },
+                    error,
+                });
+            }
+            (*plan).orders.moves = true;
+        }
+        birth::beside(run_child, stack, plan.cast()).map_err(Refusal::from)
+    }
 }
 
 /// Runs in the child, on our memory: system calls only.
@@ -324,6 +362,7 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
             limit.rlim_cur = soft;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
+        plan.orders.obey()?;
         if let Some(slack) = plan.timer_slack {
             libc::prctl(libc::PR_SET_TIMERSLACK, slack);
         }

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod buffers;
+pub mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod copy;

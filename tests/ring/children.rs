@@ -29,6 +29,7 @@ fn image(program: &str) -> child::Image {
         oom_score: None,
         descriptors: None,
         timer_slack: None,
+        bounds: child::Bounds::default(),
         stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
     }
 }
@@ -119,7 +120,7 @@ fn a_child_that_cannot_start_says_why() {
             child::Child::start(image)
                 .await
                 .map(drop)
-                .map_err(|error| error.raw_os_error())
+                .map_err(|refusal| refusal.error.raw_os_error())
         };
         assert_eq!(
             start(&["/nonexistent"], None).await,
@@ -162,5 +163,44 @@ fn a_child_ignores_no_signal_though_we_do() {
         let ignored = u64::from_str_radix(mask, 16).expect("a mask");
         // 32 and 33 belong to the C library, which lets nobody change them.
         assert_eq!(ignored & !(0b11 << 31), 0, "{seen}");
+    });
+}
+
+#[test]
+fn a_child_that_may_not_be_held_to_a_bound_says_to_which() {
+    let _alone = alone();
+    on_both(|| async {
+        let resource = |bound, limit| child::Resource {
+            bound,
+            soft: limit,
+            hard: limit,
+        };
+        // No privilege takes the number of descriptors past the kernel's own bound.
+        let bounds = child::Bounds {
+            resources: vec![
+                resource(child::Bound::FileSize, 1000),
+                resource(child::Bound::Nofile, u64::MAX),
+            ],
+            nice: Some(19),
+            ..child::Bounds::default()
+        };
+        let held = child::Image {
+            bounds,
+            ..image("/bin/true")
+        };
+        let refusal = child::Child::start(held).await.err().expect("refused");
+        assert_eq!(refusal.bound, Some(child::Bound::Nofile));
+        assert_eq!(refusal.error.raw_os_error(), Some(libc::EPERM));
+        // What fails later is no matter of bounds.
+        let bounds = child::Bounds {
+            nice: Some(19),
+            ..child::Bounds::default()
+        };
+        let absent = child::Image {
+            bounds,
+            ..image("/nonexistent")
+        };
+        let refusal = child::Child::start(absent).await.err().expect("no program");
+        assert_eq!(refusal.bound, None);
     });
 }

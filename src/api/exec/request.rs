@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::limits::{LimitsField, NumberField, allowance};
 use crate::error::{Kind, Result};
 use crate::exec::{Account, Launch, Shell};
 
@@ -28,6 +29,9 @@ pub(super) struct StartRequest {
     reap_group_on_exit: bool,
     #[serde(default)]
     inherit_image_env: bool,
+    limits: Option<LimitsField>,
+    nice: Option<NumberField>,
+    oom_score_adj: Option<NumberField>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +81,7 @@ impl StartRequest {
         if shell == Shell::None && self.command.is_empty() {
             return Err(Kind::Malformed.told("command must not be empty when shell is false"));
         }
+        let allowance = allowance(self.limits, self.nice, self.oom_score_adj)?;
         let arguments = self.command.iter().map(String::len);
         let variables = self.env.iter().map(|(key, value)| key.len() + value.len());
         // Each string also costs its NUL and its place in the vector.
@@ -96,6 +101,7 @@ impl StartRequest {
             stdin: self.stdin,
             reap_group_on_exit: self.reap_group_on_exit,
             inherit_image_env: self.inherit_image_env,
+            allowance,
         })
     }
 }

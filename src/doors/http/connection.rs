@@ -398,7 +398,7 @@ mod tests {
     fn an_operation_that_panics_is_a_500() {
         let outcome = ring::start(ring::Choice::Epoll, async {
             let (config, _) = crate::config::Config::read(&[], |_| None).expect("the defaults");
-            let app = Rc::new(App::new(config));
+            let app = Rc::new(App::new(config, None));
             let call = Call {
                 id: String::new(),
                 query: Query::default(),

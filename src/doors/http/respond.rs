@@ -178,7 +178,8 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         | Kind::ClientGone
         | Kind::UnknownUser
         | Kind::UnknownGroup
-        | Kind::UnknownShell => StatusCode::BAD_REQUEST,
+        | Kind::UnknownShell
+        | Kind::Unsupported => StatusCode::BAD_REQUEST,
         Kind::Unauthorized => StatusCode::UNAUTHORIZED,
         Kind::NotBootstrapped | Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
         Kind::TokenTaken | Kind::StillRunning | Kind::AlreadyAcked | Kind::StdinNotRequested => {
@@ -205,6 +206,7 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::UnknownUser => "unknown_user",
         Kind::UnknownGroup => "unknown_group",
         Kind::UnknownShell => "unknown_shell",
+        Kind::Unsupported => "unsupported",
         Kind::SpawnFailed => "spawn_failed",
         Kind::StillRunning => "still_running",
         Kind::AlreadyAcked => "already_acked",

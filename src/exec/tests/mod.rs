@@ -98,6 +98,7 @@ fn launch(id: &str, script: &str) -> Launch {
         stdin: false,
         reap_group_on_exit: false,
         inherit_image_env: false,
+        allowance: Allowance::default(),
     }
 }
 
