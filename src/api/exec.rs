@@ -22,6 +22,7 @@ use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::exec::Surroundings;
 use crate::ring::pool;
+use crate::wire::http::query::Query;
 
 /// The rows of this room.
 pub static ROWS: &[Row] = &[
@@ -47,8 +48,8 @@ pub static ROWS: &[Row] = &[
         path: "/v1/exec/{id}",
         access: Access::Bearer,
         form: Form::Json,
-        about: "tells how far an exec is, and its result once it has ended",
-        errors: &[Kind::UnknownExec],
+        about: "tells how far an exec is, and its result once it has ended; may wait for it",
+        errors: &[Kind::Malformed, Kind::UnknownExec],
         run: |app, call| -> Run { Box::pin(result::poll(app, call)) },
     },
     Row {
@@ -156,6 +157,13 @@ where
     }
     // A document of millions of values takes seconds, and so does letting go of it.
     pool::run(move || read(bytes)).await?
+}
+
+/// The value of `key`, a number of bytes; `None` when it is absent.
+fn offset(query: &Query, key: &str) -> Result<Option<u64>> {
+    let bad = || Kind::Malformed.told(format!("{key} must be a non-negative integer"));
+    let text = query.one(key).map_err(|_| bad())?;
+    text.map(|text| text.parse().map_err(|_| bad())).transpose()
 }
 
 /// Bytes of a document that are read on this thread.

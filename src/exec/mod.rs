@@ -29,7 +29,7 @@ mod together;
 use std::time::Duration;
 
 pub use account::Account;
-pub use entry::{Exec, Outcome, Phase, Report};
+pub use entry::{Excerpt, Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Told};
 pub use launch::{Launch, Shell, Surroundings};
 pub use registry::{Activity, Execs, Group};

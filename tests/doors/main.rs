@@ -25,6 +25,8 @@ mod exec_keep;
 mod exec_kill;
 mod exec_result;
 mod exec_start;
+mod exec_usage;
+mod exec_wait;
 mod files_atomic;
 mod files_read;
 mod files_write;

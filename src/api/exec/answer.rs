@@ -20,6 +20,7 @@ pub(super) struct ExitEvent {
     pub(super) truncated: bool,
     pub(super) writers_may_be_alive: bool,
     pub(super) offset: u64,
+    pub(super) usage: Option<UsageAnswer>,
 }
 
 impl From<&Outcome> for ExitEvent {
@@ -31,7 +32,38 @@ impl From<&Outcome> for ExitEvent {
             truncated: outcome.truncated,
             writers_may_be_alive: outcome.writers_may_be_alive,
             offset: outcome.total,
+            usage: UsageAnswer::of(outcome),
         }
+    }
+}
+
+/// What a command and the descendants it waited for have used.
+#[derive(Serialize)]
+pub(super) struct UsageAnswer {
+    user_seconds: f64,
+    system_seconds: f64,
+    peak_resident_bytes: u64,
+    block_reads: u64,
+    block_writes: u64,
+    voluntary_switches: u64,
+    involuntary_switches: u64,
+    wall_seconds: f64,
+}
+
+impl UsageAnswer {
+    /// The usage of an exec that has ended; `None` when nobody could count it.
+    pub(super) fn of(outcome: &Outcome) -> Option<Self> {
+        let usage = outcome.exit.usage?;
+        Some(Self {
+            user_seconds: usage.user.as_secs_f64(),
+            system_seconds: usage.system.as_secs_f64(),
+            peak_resident_bytes: usage.peak,
+            block_reads: usage.block_reads,
+            block_writes: usage.block_writes,
+            voluntary_switches: usage.voluntary_switches,
+            involuntary_switches: usage.involuntary_switches,
+            wall_seconds: outcome.wall.as_secs_f64(),
+        })
     }
 }
 
