@@ -81,6 +81,34 @@ pub static ROWS: &[Row] = &[
         run: |app, call| -> Run { Box::pin(input::stdin(app, call)) },
     },
     Row {
+        name: "exec.stdin.put",
+        method: Method::Put,
+        path: "/v1/exec/{id}/stdin",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "writes the body to the standard input of an exec as it arrives, from an offset on",
+        errors: &[
+            Kind::Malformed,
+            Kind::UnknownExec,
+            Kind::StdinNotRequested,
+            Kind::StdinOffset,
+            Kind::StdinClosed,
+            Kind::StdinWriteTimeout,
+            Kind::StdinWriteFailed,
+        ],
+        run: |app, call| -> Run { Box::pin(input::put(app, call)) },
+    },
+    Row {
+        name: "exec.stdin.offset",
+        method: Method::Get,
+        path: "/v1/exec/{id}/stdin",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "tells how many bytes the standard input of an exec has taken",
+        errors: &[Kind::UnknownExec, Kind::StdinNotRequested],
+        run: |app, call| -> Run { Box::pin(std::future::ready(input::tell(&app, &call))) },
+    },
+    Row {
         name: "exec.ack",
         method: Method::Post,
         path: "/v1/exec/{id}/ack",
@@ -166,6 +194,16 @@ fn offset(query: &Query, key: &str) -> Result<Option<u64>> {
     text.map(|text| text.parse().map_err(|_| bad())).transpose()
 }
 
+/// The value of `key`, true or false; false when it is absent.
+fn flag(query: &Query, key: &str) -> Result<bool> {
+    let bad = || Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"));
+    match query.one(key).map_err(|_| bad())?.as_deref() {
+        Some("1" | "true") => Ok(true),
+        None | Some("0" | "false") => Ok(false),
+        Some(_) => Err(bad()),
+    }
+}
+
 /// Bytes of a document that are read on this thread.
 const SMALL_JSON: usize = 64 * 1024;
 
@@ -173,7 +211,9 @@ const SMALL_JSON: usize = 64 * 1024;
 const MOST_JSON: u64 = 32 * 1024 * 1024;
 
 fn json(answer: &impl Serialize) -> Result<Answer> {
-    serde_json::to_vec(answer)
-        .map(Answer::Json)
-        .map_err(|error| Kind::Internal.told("internal error").because(error))
+    written(answer).map(Answer::Json)
+}
+
+fn written(part: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(part).map_err(|error| Kind::Internal.told("internal error").because(error))
 }

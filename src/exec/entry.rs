@@ -205,6 +205,11 @@ impl Exec {
         }
     }
 
+    /// Bytes that its standard input has taken, and whether a writer has said that there are no more.
+    pub fn stdin_progress(&self) -> (u64, bool) {
+        self.stdin.progress()
+    }
+
     /// Hands the result out for the last time and frees it.
     pub(super) fn ack(&self, now: Instant) -> Result<Report> {
         let Some(outcome) = self.outcome.get() else {

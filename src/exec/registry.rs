@@ -15,10 +15,10 @@ use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
 use super::{Limits, scan};
 use crate::error::{Kind, Result};
-use crate::ring;
 use crate::ring::clock::{self, Deadline};
 use crate::ring::notify::Event;
 use crate::ring::pool::{self, Lane};
+use crate::ring::{self, Inflow};
 
 /// The registry of this thread.
 pub struct Execs {
@@ -176,6 +176,22 @@ impl Execs {
         }
         let patience = self.limits.stdin_write_timeout;
         exec.stdin.write(bytes, eof, patience).await
+    }
+
+    /// Writes what `source` brings to the standard input of `exec`, as [`Execs::write`] does, without a bound on its
+    /// length; byte 0 of it is byte `offset` of the standard input, or the next one.
+    ///
+    /// # Errors
+    /// `StdinOffset`, `StdinClosed`, `StdinWriteTimeout`, `StdinWriteFailed`, and those of the source.
+    pub async fn flow(
+        &self,
+        exec: &Exec,
+        source: &mut dyn Inflow,
+        offset: Option<u64>,
+        eof: bool,
+    ) -> Result<()> {
+        let patience = self.limits.stdin_write_timeout;
+        exec.stdin.flow(source, offset, eof, patience).await
     }
 
     /// A follower of an exec's output from `offset` on.

@@ -25,6 +25,7 @@ mod exec_keep;
 mod exec_kill;
 mod exec_result;
 mod exec_start;
+mod exec_stdin_put;
 mod exec_usage;
 mod exec_wait;
 mod files_atomic;

@@ -75,6 +75,14 @@ pub(super) struct StdinAnswer<'a> {
     pub(super) eof: bool,
 }
 
+/// How far a standard input is.
+#[derive(Serialize)]
+pub(super) struct StdinState<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) offset: u64,
+    pub(super) eof: bool,
+}
+
 /// What became of a kill.
 #[derive(Serialize)]
 pub(super) struct KillAnswer<'a> {

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::answer::{UsageAnswer, phase_name};
+use super::written;
 use crate::api::row::{Answer, Produce, Source};
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::exec::{Excerpt, Phase, Report};
 use crate::ring::{self, Outflow, Step};
 use crate::wire::json;
@@ -228,10 +229,6 @@ impl Produce for Document {
     {
         Box::pin(self.run(sink))
     }
-}
-
-fn written(part: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(part).map_err(|error| Kind::Internal.told("internal error").because(error))
 }
 
 /// What stands between the two texts.

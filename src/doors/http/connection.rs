@@ -284,7 +284,12 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let error = match guarded(async move { (row.run)(app, call).await }).await {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
         Ok(Ok(Answer::Empty)) => return Reaction::Whole(Whole::empty(StatusCode::OK)),
-        Ok(Ok(Answer::Json(document))) => return Reaction::Whole(Whole::json(document)),
+        Ok(Ok(Answer::Json(document))) => {
+            return Reaction::Whole(Whole::json(document, Vec::new()));
+        }
+        Ok(Ok(Answer::JsonWith(document, fields))) => {
+            return Reaction::Whole(Whole::json(document, fields));
+        }
         Ok(Ok(Answer::Bytes(source))) => return Reaction::Source(source),
         Ok(Err(error)) => error,
         Err(panic) => {
