@@ -7,6 +7,7 @@ mod input;
 mod procs;
 mod request;
 mod result;
+mod signal;
 mod stream;
 
 use std::rc::Rc;
@@ -129,14 +130,24 @@ pub static ROWS: &[Row] = &[
         run: |app, call| -> Run { Box::pin(kill(app, call)) },
     },
     Row {
+        name: "exec.signal",
+        method: Method::Post,
+        path: "/v1/exec/{id}/signal",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "sends one signal to the group of an exec, or to its command alone",
+        errors: &[Kind::Malformed, Kind::UnknownExec],
+        run: |app, call| -> Run { Box::pin(signal::signal(app, call)) },
+    },
+    Row {
         name: "procs.list",
         method: Method::Get,
         path: "/v1/procs",
         access: Access::Bearer,
         form: Form::Json,
-        about: "lists every exec with the live processes of its group",
-        errors: &[],
-        run: |app, _| -> Run { Box::pin(procs::procs(app)) },
+        about: "lists every exec with the live processes of its group, or of all that it started",
+        errors: &[Kind::Malformed],
+        run: |app, call| -> Run { Box::pin(procs::procs(app, call)) },
     },
 ];
 

@@ -31,8 +31,10 @@ use std::time::Duration;
 pub use account::Account;
 pub use entry::{Excerpt, Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Told};
+pub use kill::Recipient;
 pub use launch::{Launch, Shell, Surroundings};
 pub use registry::{Activity, Execs, Group};
+pub use scan::Detail;
 
 /// Which of the two output streams of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -167,6 +167,11 @@ impl Drop for Early {
     }
 }
 
+/// True while `pid` is a child that was started here and not reaped: until then the number is its own.
+pub fn is_unreaped(pid: i32) -> bool {
+    CHILDREN.with_borrow(|children| children.contains_key(&pid))
+}
+
 /// Reaps everything that has ended: our children get their [`Exit`], orphans are just buried.
 pub fn reap() {
     while let Some((pid, exit)) = wait_any() {

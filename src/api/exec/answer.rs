@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::exec::{Group, Outcome, Phase};
+use crate::exec::{Detail, Group, Outcome, Phase};
 
 /// An exec without a result.
 #[derive(Serialize)]
@@ -90,6 +90,14 @@ pub(super) struct KillAnswer<'a> {
     pub(super) killed: bool,
 }
 
+/// What became of a signal.
+#[derive(Serialize)]
+pub(super) struct SignalAnswer<'a> {
+    pub(super) exec_id: &'a str,
+    pub(super) signal: i32,
+    pub(super) delivered: bool,
+}
+
 /// Every exec with its processes.
 #[derive(Serialize)]
 pub(super) struct ProcsAnswer<'a> {
@@ -105,6 +113,44 @@ pub(super) struct ProcGroup<'a> {
     pub(super) child_exited: bool,
     pub(super) reap: bool,
     pub(super) pids: &'a [i32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) processes: Option<Vec<ProcDetail<'a>>>,
+}
+
+/// One process.
+#[derive(Serialize)]
+pub(super) struct ProcDetail<'a> {
+    pid: i32,
+    ppid: i32,
+    pgid: i32,
+    sid: i32,
+    state: char,
+    command: &'a str,
+    cmdline: &'a [String],
+    user_seconds: f64,
+    system_seconds: f64,
+    resident_bytes: u64,
+    threads: u64,
+    started_at: u64,
+}
+
+impl<'a> From<&'a Detail> for ProcDetail<'a> {
+    fn from(detail: &'a Detail) -> Self {
+        Self {
+            pid: detail.pid,
+            ppid: detail.parent,
+            pgid: detail.group,
+            sid: detail.session,
+            state: detail.state,
+            command: &detail.name,
+            cmdline: &detail.command_line,
+            user_seconds: detail.user.as_secs_f64(),
+            system_seconds: detail.system.as_secs_f64(),
+            resident_bytes: detail.resident,
+            threads: detail.threads,
+            started_at: detail.started_at,
+        }
+    }
 }
 
 impl<'a> From<&'a Group> for ProcGroup<'a> {
@@ -116,6 +162,10 @@ impl<'a> From<&'a Group> for ProcGroup<'a> {
             child_exited: group.child_exited,
             reap: group.reap,
             pids: &group.pids,
+            processes: group
+                .processes
+                .as_ref()
+                .map(|processes| processes.iter().map(ProcDetail::from).collect()),
         }
     }
 }
