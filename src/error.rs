@@ -42,6 +42,8 @@ pub enum Kind {
     StdinWriteTooLarge,
     /// The write failed for another reason.
     StdinWriteFailed,
+    /// The write begins behind bytes that are missing.
+    StdinOffset,
     /// The file or directory does not exist.
     NotFound,
     /// The range lies outside the file.
@@ -67,6 +69,7 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     told: Cow<'static, str>,
+    number: Option<(&'static str, u64)>,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -79,6 +82,7 @@ impl Kind {
         Error {
             kind: self,
             told: sentence.into(),
+            number: None,
             cause: None,
         }
     }
@@ -95,6 +99,18 @@ impl Error {
     pub fn because(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Box::new(cause));
         self
+    }
+
+    /// Adds a number that the client needs to go on, under the name it is told by.
+    #[must_use]
+    pub fn with_number(mut self, name: &'static str, value: u64) -> Self {
+        self.number = Some((name, value));
+        self
+    }
+
+    /// The number that the client needs to go on, and its name.
+    pub fn number(&self) -> Option<(&'static str, u64)> {
+        self.number
     }
 
     /// What callers branch on.

@@ -8,6 +8,7 @@ mod limits;
 mod procs;
 mod request;
 mod result;
+mod signal;
 mod stream;
 
 use std::rc::Rc;
@@ -23,6 +24,7 @@ use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::exec::Surroundings;
 use crate::ring::pool;
+use crate::wire::http::query::Query;
 
 /// The rows of this room.
 pub static ROWS: &[Row] = &[
@@ -49,8 +51,8 @@ pub static ROWS: &[Row] = &[
         path: "/v1/exec/{id}",
         access: Access::Bearer,
         form: Form::Json,
-        about: "tells how far an exec is, and its result once it has ended",
-        errors: &[Kind::UnknownExec],
+        about: "tells how far an exec is, and its result once it has ended; may wait for it",
+        errors: &[Kind::Malformed, Kind::UnknownExec],
         run: |app, call| -> Run { Box::pin(result::poll(app, call)) },
     },
     Row {
@@ -82,6 +84,34 @@ pub static ROWS: &[Row] = &[
         run: |app, call| -> Run { Box::pin(input::stdin(app, call)) },
     },
     Row {
+        name: "exec.stdin.put",
+        method: Method::Put,
+        path: "/v1/exec/{id}/stdin",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "writes the body to the standard input of an exec as it arrives, from an offset on",
+        errors: &[
+            Kind::Malformed,
+            Kind::UnknownExec,
+            Kind::StdinNotRequested,
+            Kind::StdinOffset,
+            Kind::StdinClosed,
+            Kind::StdinWriteTimeout,
+            Kind::StdinWriteFailed,
+        ],
+        run: |app, call| -> Run { Box::pin(input::put(app, call)) },
+    },
+    Row {
+        name: "exec.stdin.offset",
+        method: Method::Get,
+        path: "/v1/exec/{id}/stdin",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "tells how many bytes the standard input of an exec has taken",
+        errors: &[Kind::UnknownExec, Kind::StdinNotRequested],
+        run: |app, call| -> Run { Box::pin(std::future::ready(input::tell(&app, &call))) },
+    },
+    Row {
         name: "exec.ack",
         method: Method::Post,
         path: "/v1/exec/{id}/ack",
@@ -102,14 +132,24 @@ pub static ROWS: &[Row] = &[
         run: |app, call| -> Run { Box::pin(kill(app, call)) },
     },
     Row {
+        name: "exec.signal",
+        method: Method::Post,
+        path: "/v1/exec/{id}/signal",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "sends one signal to the group of an exec, or to its command alone",
+        errors: &[Kind::Malformed, Kind::UnknownExec],
+        run: |app, call| -> Run { Box::pin(signal::signal(app, call)) },
+    },
+    Row {
         name: "procs.list",
         method: Method::Get,
         path: "/v1/procs",
         access: Access::Bearer,
         form: Form::Json,
-        about: "lists every exec with the live processes of its group",
-        errors: &[],
-        run: |app, _| -> Run { Box::pin(procs::procs(app)) },
+        about: "lists every exec with the live processes of its group, or of all that it started",
+        errors: &[Kind::Malformed],
+        run: |app, call| -> Run { Box::pin(procs::procs(app, call)) },
     },
 ];
 
@@ -160,6 +200,23 @@ where
     pool::run(move || read(bytes)).await?
 }
 
+/// The value of `key`, a number of bytes; `None` when it is absent.
+fn offset(query: &Query, key: &str) -> Result<Option<u64>> {
+    let bad = || Kind::Malformed.told(format!("{key} must be a non-negative integer"));
+    let text = query.one(key).map_err(|_| bad())?;
+    text.map(|text| text.parse().map_err(|_| bad())).transpose()
+}
+
+/// The value of `key`, true or false; false when it is absent.
+fn flag(query: &Query, key: &str) -> Result<bool> {
+    let bad = || Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"));
+    match query.one(key).map_err(|_| bad())?.as_deref() {
+        Some("1" | "true") => Ok(true),
+        None | Some("0" | "false") => Ok(false),
+        Some(_) => Err(bad()),
+    }
+}
+
 /// Bytes of a document that are read on this thread.
 const SMALL_JSON: usize = 64 * 1024;
 
@@ -167,7 +224,9 @@ const SMALL_JSON: usize = 64 * 1024;
 const MOST_JSON: u64 = 32 * 1024 * 1024;
 
 fn json(answer: &impl Serialize) -> Result<Answer> {
-    serde_json::to_vec(answer)
-        .map(Answer::Json)
-        .map_err(|error| Kind::Internal.told("internal error").because(error))
+    written(answer).map(Answer::Json)
+}
+
+fn written(part: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(part).map_err(|error| Kind::Internal.told("internal error").because(error))
 }

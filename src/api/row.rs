@@ -84,6 +84,8 @@ pub enum Answer {
     Empty,
     /// A JSON document (200).
     Json(Vec<u8>),
+    /// The same with further header fields, names in lower case.
+    JsonWith(Vec<u8>, Vec<(&'static str, String)>),
     /// Bytes (200, or 206 with a range).
     Bytes(Source),
 }

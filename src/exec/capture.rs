@@ -38,6 +38,16 @@ impl Capture {
         self.head.capacity()
     }
 
+    /// What was kept from `from` on, at most `most` bytes; what ends in a torn character ends before it.
+    ///
+    /// The rest of such a character may be on its way, so this is for a stream that still grows.
+    pub(super) fn piece(&self, from: u64, most: usize) -> &[u8] {
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let rest = self.head.get(from..).unwrap_or_default();
+        let piece = &rest[..rest.len().min(most)];
+        &piece[..piece.len() - torn(piece)]
+    }
+
     /// What was kept, without a copy.
     pub(super) fn share(&self) -> Rc<Vec<u8>> {
         Rc::clone(&self.head)
@@ -48,6 +58,19 @@ impl Capture {
         std::mem::take(&mut self.head)
     }
 }
+
+/// Bytes at the end of `bytes` that begin a character of UTF-8 which is not complete.
+fn torn(bytes: &[u8]) -> usize {
+    let begins = |length: &usize| {
+        let tail = &bytes[bytes.len() - length..];
+        let error = std::str::from_utf8(tail).err();
+        error.is_some_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    (1..=bytes.len().min(MOST_TORN)).find(begins).unwrap_or(0)
+}
+
+/// Bytes of the longest character that is not complete.
+const MOST_TORN: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -72,6 +95,48 @@ mod tests {
         check(4, &[b"abc", b"de"], b"abcd", true);
         check(4, &[b"abcd", b"e"], b"abcd", true);
         check(0, &[b"a"], b"", true);
+    }
+
+    #[test]
+    fn pieces_of_a_stream_that_grows_tear_no_character() {
+        let texts: [&[u8]; 5] = [
+            "aé€😀 end".as_bytes(),
+            b"\xf0\x9f\x98\xf0\x9f\x98\x80\xff",
+            b"\x80\x80\x80\x80\x80",
+            b"\xed\xa0\x80\xe2\x82\xff\xc0\x80\xf4\x90\x80\x80",
+            b"plain",
+        ];
+        for (text, most) in texts
+            .into_iter()
+            .flat_map(|text| (4..9).map(move |most| (text, most)))
+        {
+            let (mut capture, mut seen, mut cursor) = (Capture::new(100), String::new(), 0);
+            for byte in text {
+                capture.push(&[*byte]);
+                let piece = capture.piece(cursor as u64, most);
+                assert!(piece.len() <= most);
+                seen += &String::from_utf8_lossy(piece);
+                cursor += piece.len();
+            }
+            while !capture.piece(cursor as u64, most).is_empty() {
+                let piece = capture.piece(cursor as u64, most);
+                seen += &String::from_utf8_lossy(piece);
+                cursor += piece.len();
+            }
+            assert!(text.len() - cursor <= MOST_TORN);
+            seen += &String::from_utf8_lossy(&text[cursor..]);
+            assert_eq!(seen, String::from_utf8_lossy(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_offset_past_the_end_has_no_bytes() {
+        let mut capture = Capture::new(8);
+        capture.push(b"abc");
+        assert_eq!(capture.piece(1, 100), b"bc");
+        assert_eq!(capture.piece(3, 100), b"");
+        assert_eq!(capture.piece(4, 100), b"");
+        assert_eq!(capture.piece(u64::MAX, 100), b"");
     }
 
     #[test]

@@ -82,6 +82,17 @@ pub struct Report {
     pub stderr: Rc<Vec<u8>>,
 }
 
+/// A part of what an exec has written so far, of each stream from an offset on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The bytes of the standard output and of the standard error; no character is torn at their ends.
+    pub texts: [Vec<u8>; 2],
+    /// The offsets behind them; those that were asked for where there is nothing.
+    pub next: [u64; 2],
+    /// True when output was read that is not kept.
+    pub truncated: bool,
+}
+
 /// What a supervisor has seen of the end of an exec.
 pub(super) struct End {
     pub(super) exit: Exit,
@@ -171,6 +182,47 @@ impl Exec {
         })
     }
 
+    /// A part of what was written so far, each stream from its offset in `from` on.
+    ///
+    /// What is kept grows while the exec runs, so this is a copy, of a bounded size.
+    pub fn excerpt(&self, from: [u64; 2]) -> Excerpt {
+        let heads = self.heads.borrow();
+        let piece = |stream: Stream| {
+            let index = stream as usize;
+            heads[index].piece(from[index], MOST_EXCERPT).to_vec()
+        };
+        let texts = [piece(Stream::Stdout), piece(Stream::Stderr)];
+        let behind = |index: usize| from[index].saturating_add(texts[index].len() as u64);
+        Excerpt {
+            next: [behind(0), behind(1)],
+            texts,
+            truncated: heads.iter().any(Capture::is_truncated),
+        }
+    }
+
+    /// Waits until an [`Exec::excerpt`] from `from` would not be empty, or the end.
+    ///
+    /// If dropped, nothing is lost.
+    pub async fn advanced(&self, from: [u64; 2]) {
+        loop {
+            let seen = self.changed.count();
+            let has_more = {
+                let heads = self.heads.borrow();
+                let mut both = heads.iter().zip(from);
+                both.any(|(head, from)| !head.piece(from, MOST_EXCERPT).is_empty())
+            };
+            if has_more || self.outcome.get().is_some() {
+                return;
+            }
+            self.changed.after(seen).await;
+        }
+    }
+
+    /// Bytes that its standard input has taken, and whether a writer has said that there are no more.
+    pub fn stdin_progress(&self) -> (u64, bool) {
+        self.stdin.progress()
+    }
+
     /// Hands the result out for the last time and frees it.
     pub(super) fn ack(&self, now: Moment) -> Result<Report> {
         let Some(outcome) = self.outcome.get() else {
@@ -244,7 +296,7 @@ impl Exec {
     }
 
     /// Waits for the end.
-    pub(super) async fn finished(&self) -> Outcome {
+    pub async fn finished(&self) -> Outcome {
         loop {
             let seen = self.changed.count();
             if let Some(outcome) = self.outcome.get() {
@@ -254,3 +306,6 @@ impl Exec {
         }
     }
 }
+
+/// Bytes of each stream in one excerpt.
+const MOST_EXCERPT: usize = 256 * 1024;

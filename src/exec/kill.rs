@@ -9,7 +9,9 @@
 //! reaped; later only while a member carries the mark (or marks cannot be read); and never again once the group was
 //! seen empty.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,11 +23,12 @@ use rustix::process::{
 };
 
 use super::scan::{self, Process};
-use crate::error::{Kind, Result};
-use crate::ring::Fd;
+use crate::error::{Error, Kind, Result};
 use crate::ring::cgroup::Leaf;
 use crate::ring::clock::{self, Deadline};
 use crate::ring::pool::{self, Lane};
+use crate::ring::process::{Whom, send_signal};
+use crate::ring::{Fd, child};
 
 /// Which members an ending is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,15 @@ pub(super) enum Reach {
     Group,
     /// Every member.
     All,
+}
+
+/// Who of an exec gets a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// Every process of the child's group.
+    Group,
+    /// The child itself.
+    Leader,
 }
 
 /// What is known of the processes of one exec; a copy knows what the others learn.
@@ -116,6 +128,28 @@ impl Tree {
             self.end_blindly(reach);
         }
         ended
+    }
+
+    /// Sends the signal of this number once; false when nobody is left who could get it.
+    ///
+    /// # Errors
+    /// `Busy` or `Internal` when the process table could not be walked; `Internal` when the system refuses.
+    pub(super) async fn send(&self, number: i32, to: Recipient) -> Result<bool> {
+        let holds_number = child::is_unreaped(self.leader) && !self.may_vanish() && !self.is_gone();
+        match (Pid::from_raw(self.leader), to) {
+            (Some(child), Recipient::Leader) if holds_number => {
+                send_signal(Whom::Process(child), number).map_err(refused)
+            }
+            (Some(group), Recipient::Group) if holds_number => {
+                send_signal(Whom::Group(group), number).map_err(refused)
+            }
+            (Some(group), Recipient::Group) if !self.is_gone() => {
+                let tree = self.clone();
+                let job = move || signal_rest(&tree, group, number);
+                pool::run_on(Lane::Processes, job).await?
+            }
+            _ => Ok(false),
+        }
     }
 
     async fn ask_then_force(&self, reach: Reach, grace: Duration) -> Result<bool> {
@@ -316,6 +350,47 @@ fn strike(tree: &Tree, reach: Reach, signal: Signal, mut told: HashSet<Who>) -> 
     }
 }
 
+/// Signals what is left of the group of a child that was reaped, while the number is known to be its own.
+fn signal_rest(tree: &Tree, group: Pid, number: i32) -> Result<bool> {
+    for _ in 0..=DOUBTS {
+        let all = scan::processes();
+        let target = Target {
+            reaped: true,
+            ..tree.target(Reach::Group)
+        };
+        let is_found = !members(&all, &target, scan::timer_slack).is_empty();
+        if is_found && !tree.is_gone() {
+            return send_signal(Whom::Group(group), number).map_err(refused);
+        }
+        if !all.iter().any(|process| process.group == target.leader) {
+            tree.forget_group();
+            break;
+        }
+    }
+    Ok(false)
+}
+
+fn refused(error: io::Error) -> Error {
+    Kind::Internal
+        .told("the signal could not be sent")
+        .because(error)
+}
+
+/// The live members of each of `trees` among `all`. Blocks: it reads the marks of orphans.
+pub(super) fn members_of(trees: &[Tree], all: &[Process]) -> Vec<Vec<Process>> {
+    let children = children(all);
+    let known = RefCell::new(HashMap::new());
+    let slack = |pid| {
+        let mut known = known.borrow_mut();
+        *known.entry(pid).or_insert_with(|| scan::timer_slack(pid))
+    };
+    let of_tree = |tree: &Tree| {
+        let found = members_below(all, &children, &tree.target(Reach::All), slack);
+        found.into_iter().copied().collect()
+    };
+    trees.iter().map(of_tree).collect()
+}
+
 /// A descriptor for exactly the process that was seen; `None` when it has ended.
 fn open(seen: &Process) -> Option<OwnedFd> {
     let pidfd = pidfd_open(Pid::from_raw(seen.pid)?, PidfdFlags::empty()).ok()?;
@@ -324,9 +399,33 @@ fn open(seen: &Process) -> Option<OwnedFd> {
     (now.started == seen.started).then_some(pidfd)
 }
 
+/// Live processes by their parent.
+type Children<'a> = HashMap<i32, Vec<&'a Process>>;
+
+fn children(all: &[Process]) -> Children<'_> {
+    let mut children = Children::new();
+    for process in all.iter().filter(|process| process.live) {
+        children.entry(process.parent).or_default().push(process);
+    }
+    children
+}
+
 /// The live members of the exec among `all`.
 fn members<'a>(
     all: &'a [Process],
+    target: &Target,
+    slack: impl Fn(i32) -> Option<u64>,
+) -> Vec<&'a Process> {
+    let children = match target.reach {
+        Reach::Group => Children::new(),
+        Reach::All => children(all),
+    };
+    members_below(all, &children, target, slack)
+}
+
+fn members_below<'a>(
+    all: &'a [Process],
+    children: &Children<'a>,
     target: &Target,
     slack: impl Fn(i32) -> Option<u64>,
 ) -> Vec<&'a Process> {
@@ -342,10 +441,6 @@ fn members<'a>(
 
     if target.reach == Reach::Group {
         return all.iter().filter(in_group).filter(|_| is_ours).collect();
-    }
-    let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
-    for process in all.iter().filter(|process| process.live) {
-        children.entry(process.parent).or_default().push(process);
     }
     let is_root = |process: &Process| {
         let leads = process.pid == target.leader && !target.reaped;

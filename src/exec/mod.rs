@@ -36,11 +36,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use account::Account;
-pub use entry::{Exec, Outcome, Phase, Report};
+pub use entry::{Excerpt, Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Next};
+pub use kill::Recipient;
 pub use launch::{Launch, Shell, Surroundings};
 pub use limits::Allowance;
 pub use registry::{Activity, Execs, Group};
+pub use scan::Detail;
 
 /// Which of the two output streams of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

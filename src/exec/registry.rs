@@ -9,20 +9,20 @@ use super::budget::{Budget, Share};
 use super::cgroup::Cgroups;
 use super::entry::{Birth, Exec, Report, Running};
 use super::follow::Follower;
-use super::kill::{Reach, Tree};
+use super::kill::{Reach, Recipient, Tree, members_of};
 use super::launch::{Launch, Surroundings};
 use super::marks::Marks;
 use super::spawn::{Hold, Spawned, spawn};
 use super::spill::{Place, Spill};
 use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
-use super::{Limits, scan};
+use super::{Detail, Limits, scan};
 use crate::error::{Kind, Result};
-use crate::ring;
 use crate::ring::cgroup::{Leaf, Subtree};
 use crate::ring::clock::{self, Deadline, Moment};
 use crate::ring::notify::Event;
 use crate::ring::pool::{self, Lane};
+use crate::ring::{self, Inflow};
 
 /// The registry of this thread.
 pub struct Execs {
@@ -69,6 +69,8 @@ pub struct Group {
     pub reap: bool,
     /// Live processes, in ascending order.
     pub pids: Vec<i32>,
+    /// Every live process of the exec, whatever its group, by ascending pid; `None` unless they were asked for.
+    pub processes: Option<Vec<Detail>>,
 }
 
 impl Execs {
@@ -185,6 +187,14 @@ impl Execs {
         ended.map_err(|error| unwalked().because(error))
     }
 
+    /// Sends the signal of this number to an exec; false when nobody is left who could get it.
+    ///
+    /// # Errors
+    /// `UnknownExec`; `Busy` or `Internal` when the process table could not be walked or the system refuses.
+    pub async fn signal(&self, id: &str, number: i32, to: Recipient) -> Result<bool> {
+        self.look(id)?.tree.send(number, to).await
+    }
+
     /// The standard input of an exec, checked to be one that can be asked to take writes.
     ///
     /// # Errors
@@ -213,6 +223,22 @@ impl Execs {
         }
         let patience = self.limits.stdin_write_timeout;
         exec.stdin.write(bytes, eof, patience).await
+    }
+
+    /// Writes what `source` brings to the standard input of `exec`, as [`Execs::write`] does, without a bound on its
+    /// length; byte 0 of it is byte `offset` of the standard input, or the next one.
+    ///
+    /// # Errors
+    /// `StdinOffset`, `StdinClosed`, `StdinWriteTimeout`, `StdinWriteFailed`, and those of the source.
+    pub async fn flow(
+        &self,
+        exec: &Exec,
+        source: &mut dyn Inflow,
+        offset: Option<u64>,
+        eof: bool,
+    ) -> Result<()> {
+        let patience = self.limits.stdin_write_timeout;
+        exec.stdin.flow(source, offset, eof, patience).await
     }
 
     /// A follower of an exec's output from `offset` on.
@@ -288,13 +314,37 @@ impl Execs {
     /// # Errors
     /// `Busy` or `Internal` when the process table could not be walked.
     pub async fn procs(&self) -> Result<Vec<Group>> {
+        self.list(false).await
+    }
+
+    /// The same with all that is known of every process of each exec, those that left its group included.
+    ///
+    /// # Errors
+    /// As [`Execs::procs`].
+    pub async fn procs_in_detail(&self) -> Result<Vec<Group>> {
+        self.list(true).await
+    }
+
+    async fn list(&self, in_detail: bool) -> Result<Vec<Group>> {
         let mut execs: Vec<_> = self.by_id.borrow().values().cloned().collect();
         if execs.is_empty() {
             return Ok(Vec::new());
         }
         execs.sort_unstable_by_key(|exec| exec.serial);
         let may_vanish: Vec<_> = execs.iter().map(|exec| exec.tree.may_vanish()).collect();
-        let all = pool::run_on(Lane::Processes, scan::processes).await?;
+        let trees: Vec<_> = execs.iter().map(|exec| exec.tree.clone()).collect();
+        let walk = move || {
+            let all = scan::processes();
+            let members = in_detail.then(|| members_of(&trees, &all));
+            (all, members)
+        };
+        let (all, found) = pool::run_on(Lane::Processes, walk).await?;
+        // A command line lies in the memory of its process, which may hang with what that waits for.
+        let described = match found {
+            Some(found) => pool::run(move || scan::describe(found)).await?,
+            None => Vec::new(),
+        };
+        let mut described = described.into_iter();
         let mut members: HashMap<i32, Vec<scan::Process>> = HashMap::new();
         for process in all {
             members.entry(process.group).or_default().push(process);
@@ -318,6 +368,7 @@ impl Execs {
                 child_exited: exec.outcome().is_some(),
                 reap: exec.reap,
                 pids,
+                processes: described.next(),
             });
         }
         Ok(groups)

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use super::together::{First, first};
 use crate::error::{Error, Kind, Result};
-use crate::ring::Fd;
 use crate::ring::clock;
 use crate::ring::notify::{Event, Once};
+use crate::ring::{Fd, Inflow};
 
 /// The write end of a child's standard input.
 ///
@@ -21,7 +21,13 @@ pub(super) struct Stdin {
     requested: bool,
     pipe: RefCell<Option<Rc<Fd>>>,
     closed: Once<()>,
+    /// True when it was closed because a writer said so.
+    ended: Cell<bool>,
+    /// Bytes that the pipe has taken.
+    taken: Cell<u64>,
     busy: Cell<bool>,
+    /// True while the turn belongs to a flow, which may take its time.
+    flowing: Cell<bool>,
     freed: Event,
 }
 
@@ -32,7 +38,10 @@ impl Stdin {
             requested: pipe.is_some(),
             pipe: RefCell::new(pipe.map(Rc::new)),
             closed: Once::default(),
+            ended: Cell::new(false),
+            taken: Cell::new(0),
             busy: Cell::new(false),
+            flowing: Cell::new(false),
             freed: Event::default(),
         }
     }
@@ -48,6 +57,11 @@ impl Stdin {
         self.closed.set(());
     }
 
+    /// Bytes that the child's end has taken so far, and whether a writer has said that there are no more.
+    pub(super) fn progress(&self) -> (u64, bool) {
+        (self.taken.get(), self.ended.get())
+    }
+
     /// Writes all of `bytes`, after the writes that came before, then closes the pipe if `eof` says so.
     ///
     /// If dropped, a part of the bytes may have been written, and the next write has its turn.
@@ -55,46 +69,129 @@ impl Stdin {
     /// # Errors
     /// `StdinClosed`, `StdinWriteTimeout` (a part may have been written), `StdinWriteFailed`.
     pub(super) async fn write(&self, bytes: &[u8], eof: bool, patience: Duration) -> Result<()> {
-        let turn = self.turn().await;
+        let turn = self.turn(patience).await?;
         let Some(pipe) = self.pipe.borrow().clone() else {
             return Err(already_closed());
         };
-        // The end of the exec cuts a write off; what the pipe took stays written.
-        let written = first(
-            clock::within(patience, write_all(&pipe, bytes)),
-            self.closed.wait(),
-        );
-        match written.await {
-            First::Right(()) => return Err(already_closed()),
-            First::Left(None) => {
-                return Err(Kind::StdinWriteTimeout.told(
-                    "the child did not read its standard input in time; a part may have been written",
-                ));
-            }
-            First::Left(Some(Err(Errno::PIPE))) => {
-                self.close();
-                return Err(Kind::StdinClosed.told("the child no longer reads its standard input"));
-            }
-            First::Left(Some(Err(error))) => {
-                let told = format!("the write to standard input failed: {error}");
-                return Err(Kind::StdinWriteFailed.told(told).because(error));
-            }
-            First::Left(Some(Ok(()))) => {}
-        }
+        let written = clock::within(patience, self.hand_over(&pipe, bytes, Duration::MAX)).await;
+        written.unwrap_or_else(|| Err(not_read()))?;
         if eof {
-            self.close();
+            self.end();
         }
         drop(turn);
         Ok(())
     }
 
-    async fn turn(&self) -> Turn<'_> {
+    /// Writes what `source` brings as it arrives, after the writes that came before, then closes the pipe if `eof`
+    /// says so. Byte 0 of the source is byte `offset` of the standard input: what was taken of it before is skipped.
+    ///
+    /// The turn may keep it waiting for `patience`, and so may the child each time it does not read. If dropped, what
+    /// was taken stays counted.
+    ///
+    /// # Errors
+    /// Those of [`Stdin::write`] and of the source; `StdinOffset` when bytes are missing before `offset`.
+    pub(super) async fn flow(
+        &self,
+        source: &mut dyn Inflow,
+        offset: Option<u64>,
+        eof: bool,
+        patience: Duration,
+    ) -> Result<()> {
+        let turn = clock::within(patience, self.turn(patience)).await;
+        let turn = turn.unwrap_or_else(|| Err(no_turn()))?;
+        self.flowing.set(true);
+        let next = self.taken.get();
+        let mut skip = next.saturating_sub(offset.unwrap_or(next));
+        if offset.is_some_and(|offset| offset > next) {
+            let told = format!("bytes before this offset are missing: the next one is {next}");
+            return Err(Kind::StdinOffset.told(told));
+        }
+        let pipe = self.pipe.borrow().clone();
+        let is_retry = eof && self.ended.get();
+        if pipe.is_none() && !is_retry {
+            return Err(already_closed());
+        }
+        let room = source.remaining().map_or(FLOW, |left| left.min(FLOW));
+        let mut buffer = Vec::with_capacity(usize::try_from(room).unwrap_or(0));
+        while self.arrived(source, &mut buffer, pipe.is_some()).await? {
+            let known = skip.min(buffer.len() as u64);
+            skip -= known;
+            let fresh = &buffer[usize::try_from(known).unwrap_or(buffer.len())..];
+            match &pipe {
+                Some(pipe) => self.hand_over(pipe, fresh, patience).await?,
+                None if fresh.is_empty() => {}
+                None => return Err(already_closed()),
+            }
+            buffer.clear();
+        }
+        if eof {
+            self.end();
+        }
+        drop(turn);
+        Ok(())
+    }
+
+    /// Waits for more of `source`; false at its end. When `cut`, the end of the standard input cuts the wait off.
+    async fn arrived(
+        &self,
+        source: &mut dyn Inflow,
+        buffer: &mut Vec<u8>,
+        cut: bool,
+    ) -> Result<bool> {
+        let read = source.read(buffer);
+        let count = if cut {
+            match first(read, self.closed.wait()).await {
+                First::Left(count) => count?,
+                First::Right(()) => return Err(already_closed()),
+            }
+        } else {
+            read.await?
+        };
+        Ok(count > 0)
+    }
+
+    /// Hands `bytes` to the child, counting what it takes; `patience` bounds each wait for it to read.
+    async fn hand_over(&self, pipe: &Fd, bytes: &[u8], patience: Duration) -> Result<()> {
+        // The end of the exec cuts a write off; what the pipe took stays written.
+        let written = first(
+            write_all(pipe, bytes, &self.taken, patience),
+            self.closed.wait(),
+        );
+        match written.await {
+            First::Left(Ok(())) => Ok(()),
+            First::Right(()) => Err(already_closed()),
+            First::Left(Err(Errno::TIMEDOUT)) => Err(not_read()),
+            First::Left(Err(Errno::PIPE)) => {
+                self.close();
+                Err(Kind::StdinClosed.told("the child no longer reads its standard input"))
+            }
+            First::Left(Err(error)) => {
+                let told = format!("the write to standard input failed: {error}");
+                Err(Kind::StdinWriteFailed.told(told).because(error))
+            }
+        }
+    }
+
+    /// Closes the pipe because a writer has said that there is no more.
+    fn end(&self) {
+        self.ended.set(true);
+        self.close();
+    }
+
+    /// Waits for the turn to write; behind a flow at most for `patience`, since that may take any time.
+    async fn turn(&self, patience: Duration) -> Result<Turn<'_>> {
         loop {
             let seen = self.freed.count();
             if !self.busy.replace(true) {
-                return Turn(self);
+                return Ok(Turn(self));
             }
-            self.freed.after(seen).await;
+            let freed = self.freed.after(seen);
+            if self.flowing.get() {
+                let in_time = clock::within(patience, freed).await;
+                in_time.ok_or_else(no_turn)?;
+            } else {
+                freed.await;
+            }
         }
     }
 }
@@ -104,20 +201,30 @@ struct Turn<'a>(&'a Stdin);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        self.0.flowing.set(false);
         self.0.busy.set(false);
         self.0.freed.happen();
     }
 }
 
-async fn write_all(pipe: &Fd, bytes: &[u8]) -> std::result::Result<(), Errno> {
+/// Writes all of `bytes` and adds to `taken` what the pipe takes; `TIMEDOUT` when it takes nothing for `patience`.
+async fn write_all(
+    pipe: &Fd,
+    bytes: &[u8],
+    taken: &Cell<u64>,
+    patience: Duration,
+) -> std::result::Result<(), Errno> {
     let mut rest = bytes;
     while !rest.is_empty() {
         match rustix::io::write(pipe, rest) {
-            Ok(count) => rest = &rest[count..],
+            Ok(count) => {
+                rest = &rest[count..];
+                taken.set(taken.get() + count as u64);
+            }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => pipe
-                .writable()
+            Err(Errno::AGAIN) => clock::within(patience, pipe.writable())
                 .await
+                .ok_or(Errno::TIMEDOUT)?
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
             Err(error) => return Err(error),
         }
@@ -128,3 +235,15 @@ async fn write_all(pipe: &Fd, bytes: &[u8]) -> std::result::Result<(), Errno> {
 fn already_closed() -> Error {
     Kind::StdinClosed.told("standard input is closed already, or the child has ended")
 }
+
+fn not_read() -> Error {
+    Kind::StdinWriteTimeout
+        .told("the child did not read its standard input in time; a part may have been written")
+}
+
+fn no_turn() -> Error {
+    Kind::StdinWriteTimeout.told("another write to this standard input is still under way")
+}
+
+/// Bytes of a flow that are read before they are written: less than what the sender's door would wait for.
+const FLOW: u64 = 256 * 1024;

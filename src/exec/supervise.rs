@@ -9,7 +9,6 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::Limits;
 use super::drain::{Pipes, drain};
@@ -111,9 +110,7 @@ async fn end_tree(exec: &Exec, reach: Reach, limits: &Limits) {
 const UNKNOWN: Exit = Exit {
     code: None,
     signal: None,
-    user: Duration::ZERO,
-    system: Duration::ZERO,
-    peak: 0,
+    usage: None,
 };
 
 #[cfg(test)]
@@ -121,6 +118,7 @@ mod tests {
     use std::cell::Cell;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     use super::*;
     use crate::exec::budget::{Budget, Share};

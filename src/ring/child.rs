@@ -48,19 +48,34 @@ pub struct Image {
     pub stdio: [OwnedFd; 3],
 }
 
-/// How a child ended, with what the kernel counted for it and the descendants it waited for.
+/// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// The exit status, when it exited.
     pub code: Option<i32>,
     /// The signal that ended it, when one did.
     pub signal: Option<i32>,
+    /// What it used; `None` when nobody could count it.
+    pub usage: Option<Usage>,
+}
+
+/// What the kernel counted for a child and the descendants it waited for (getrusage(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
     /// Processor time in user mode.
     pub user: Duration,
     /// Processor time in the kernel.
     pub system: Duration,
-    /// Peak resident memory in bytes.
+    /// Peak resident memory of the largest of them, in bytes.
     pub peak: u64,
+    /// Reads from block devices, in units of 512 bytes.
+    pub block_reads: u64,
+    /// Writes to block devices, in units of 512 bytes.
+    pub block_writes: u64,
+    /// Times it gave the processor up to wait.
+    pub voluntary_switches: u64,
+    /// Times the processor was taken from it.
+    pub involuntary_switches: u64,
 }
 
 /// A started child, leader of a process group of its own.
@@ -165,6 +180,11 @@ impl Drop for Early {
     }
 }
 
+/// True while `pid` is a child that was started here and not reaped: until then the number is its own.
+pub fn is_unreaped(pid: i32) -> bool {
+    CHILDREN.with_borrow(|children| children.contains_key(&pid))
+}
+
 /// Reaps everything that has ended: our children get their [`Exit`], orphans are just buried.
 pub fn reap() {
     while let Some((pid, exit)) = wait_any() {
@@ -201,11 +221,21 @@ fn wait_any() -> Option<(i32, Exit)> {
     let exit = Exit {
         code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
         signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-        user: span(usage.ru_utime),
-        system: span(usage.ru_stime),
-        peak: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        usage: Some(Usage {
+            user: span(usage.ru_utime),
+            system: span(usage.ru_stime),
+            peak: count(usage.ru_maxrss) * 1024,
+            block_reads: count(usage.ru_inblock),
+            block_writes: count(usage.ru_oublock),
+            voluntary_switches: count(usage.ru_nvcsw),
+            involuntary_switches: count(usage.ru_nivcsw),
+        }),
     };
     Some((pid, exit))
+}
+
+fn count(number: libc::c_long) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 fn span(time: libc::timeval) -> Duration {

@@ -1,6 +1,10 @@
-//! What the daemon sets for its own process: subreaper, OOM score, standard descriptors, SIGPIPE.
+//! What the daemon sets for its own process: subreaper, OOM score, standard descriptors, SIGPIPE; and any signal to
+//! others.
 
 use std::fs;
+use std::io;
+
+use rustix::process::Pid;
 
 /// Makes this process the reaper of orphaned descendants, so that they can be found and leave no zombie.
 pub fn become_subreaper() {
@@ -50,6 +54,41 @@ pub fn fill_standard_descriptors() {
             break;
         }
         let _ = file.into_raw_fd();
+    }
+}
+
+/// Who gets a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// One process.
+    Process(Pid),
+    /// Every process of a group.
+    Group(Pid),
+}
+
+/// Sends the signal of this number, real-time ones included; false when nobody is there.
+///
+/// # Errors
+/// Somebody is there who may not be signalled, or there is no such signal (kill(2)).
+#[expect(
+    unsafe_code,
+    reason = "the wrapper takes only signals that the C library leaves to programs"
+)]
+pub fn send_signal(whom: Whom, number: i32) -> io::Result<bool> {
+    let target = match whom {
+        Whom::Process(pid) => pid.as_raw_nonzero().get(),
+        Whom::Group(group) => {
+            assert!(group != Pid::INIT, "kill(2) takes -1 for everybody");
+            -group.as_raw_nonzero().get()
+        }
+    };
+    // SAFETY: a plain system call on values, which touches no memory of ours.
+    if unsafe { libc::kill(target, number) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+        error => Err(error),
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
@@ -181,15 +182,27 @@ impl Socket {
     /// # Errors
     /// `ClientGone`.
     pub fn check(&self) -> Result<()> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let seen = self.look(PollFlags::empty());
+        if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
+            return Err(gone(Errno::PIPE));
+        }
+        Ok(())
+    }
+
+    /// True when the peer has said that it sends nothing more: it may still read, or be gone.
+    pub fn has_finished(&self) -> bool {
+        self.look(PollFlags::RDHUP).contains(PollFlags::RDHUP)
+    }
+
+    fn look(&self, flags: PollFlags) -> PollFlags {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let mut polled = [PollFd::new(&self.fd, PollFlags::empty())];
+        let mut polled = [PollFd::new(&self.fd, flags)];
         match poll(&mut polled, Some(&now)) {
-            Ok(1..) => Err(gone(Errno::PIPE)),
-            _ => Ok(()),
+            Ok(1..) => polled[0].revents(),
+            _ => PollFlags::empty(),
         }
     }
 

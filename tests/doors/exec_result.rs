@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
+use crate::execs::without_usage;
 use crate::process::{is_alive, signal, wait_until};
 use crate::reply::keys;
 use crate::request::Request;
@@ -47,7 +48,7 @@ fn an_exited_exec_has_the_fields_of_the_contract_in_order(driver: Driver) {
     let daemon = Daemon::ready(driver);
     daemon.begin_script("e", "echo out; echo err >&2; exit 3");
     daemon.exited("e");
-    let text = daemon.poll("e").is(200).text();
+    let text = without_usage(&daemon.poll("e").is(200).text());
     let names = [
         "exec_id",
         "phase",

@@ -4,10 +4,40 @@ use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
 use crate::process::wait_until;
-use crate::reply::Reply;
+use crate::reply::{Reply, keys};
 use crate::request::{Request, escaped};
 
-/// The outcome of an exec that ended well and said nothing.
+/// A result or an exit event as it was before it told the usage, which is checked and taken out.
+#[track_caller]
+pub(crate) fn without_usage(text: &str) -> String {
+    let mark = ",\"usage\":";
+    let (before, rest) = text
+        .split_once(mark)
+        .unwrap_or_else(|| panic!("no usage in {text}"));
+    let end = rest.find('}').expect("an object") + 1;
+    let (usage, after) = rest.split_at(end);
+    assert_eq!(keys(usage), USAGE);
+    let usage: Value = serde_json::from_str(usage).expect("JSON");
+    for (name, value) in usage.as_object().expect("an object") {
+        let is_right = value.is_u64() != name.ends_with("_seconds");
+        assert!(is_right && value.as_f64() >= Some(0.0), "{name}: {value}");
+    }
+    format!("{before}{after}")
+}
+
+/// The fields of a usage, in order.
+pub(crate) const USAGE: [&str; 8] = [
+    "user_seconds",
+    "system_seconds",
+    "peak_resident_bytes",
+    "block_reads",
+    "block_writes",
+    "voluntary_switches",
+    "involuntary_switches",
+    "wall_seconds",
+];
+
+/// The outcome of an exec that ended well and said nothing, without its usage.
 pub(crate) fn quiet_success(id: &str) -> String {
     format!(
         "{{\"exec_id\":\"{id}\",\"phase\":\"exited\",\"exit_code\":0,\"signal\":null,\"timed_out\":false,\

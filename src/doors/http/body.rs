@@ -128,14 +128,13 @@ impl Body {
                 .await?;
         }
         let before = into.len();
-        let outcome = match self.progress.left() {
+        // A read that fails, or is dropped half way, leaves nobody knowing where the next request begins.
+        self.progress.is_broken.set(true);
+        match self.progress.left() {
             Some(left) => self.next_of_length(into, left).await,
             None => self.next_of_chunks(into).await,
-        };
-        if let Err(error) = outcome {
-            self.progress.is_broken.set(true);
-            return Err(error);
-        }
+        }?;
+        self.progress.is_broken.set(false);
         let count = into.len() - before;
         match self.progress.allowed.get().checked_sub(count as u64) {
             Some(allowed) => self.progress.allowed.set(allowed),

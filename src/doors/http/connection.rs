@@ -8,6 +8,8 @@
 //! A dropped connection task drops the operation it runs: what that loses is the operation's to say.
 
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use http::StatusCode;
 use super::body::{Body, Progress, Wire};
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
-use crate::api::{self, Access, Answer, Call, Form, Found, Row, Source};
+use crate::api::{self, Access, Answer, Call, Form, Found, Method, Row, Source};
 use crate::app::{App, Entry};
 use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
@@ -167,7 +169,13 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
-        Ok((row, id)) => (Some(row), perform(app, row, call(head, id, body)).await),
+        Ok((row, id)) => {
+            let run = perform(app, row, call(head, id, body));
+            match attend(wire, row, manner, run).await {
+                Some(reaction) => (Some(row), reaction),
+                None => return Parting::Gone,
+            }
+        }
         Err(whole) => (None, Reaction::Whole(whole)),
     };
     settle(wire, app, &progress, &mut manner);
@@ -239,6 +247,36 @@ fn call(head: Head, id: String, body: Body) -> Call {
     }
 }
 
+/// Runs an operation; `None` when it only reads and nobody is there any more to be answered.
+///
+/// What changes something goes on to its end whoever leaves.
+async fn attend<T>(
+    wire: &Wire,
+    row: &Row,
+    manner: Manner,
+    run: impl Future<Output = T>,
+) -> Option<T> {
+    if row.method != Method::Get {
+        return Some(run.await);
+    }
+    let mut run = pin!(run);
+    let mut finished: u32 = 0;
+    loop {
+        if let Some(outcome) = within(ROUND, run.as_mut()).await {
+            return Some(outcome);
+        }
+        wire.socket.check().ok()?;
+        // Who has closed both ways looks like who has only finished sending, until something is sent.
+        if wire.socket.has_finished() && manner.is_11 {
+            finished += 1;
+            if finished.is_power_of_two() {
+                let sent = wire.socket.send_all(&respond::invitation(), false).await;
+                sent.ok()?;
+            }
+        }
+    }
+}
+
 /// Runs an operation under the panic guard.
 async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let app = Rc::clone(app);
@@ -246,7 +284,12 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let error = match guarded(async move { (row.run)(app, call).await }).await {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
         Ok(Ok(Answer::Empty)) => return Reaction::Whole(Whole::empty(StatusCode::OK)),
-        Ok(Ok(Answer::Json(document))) => return Reaction::Whole(Whole::json(document)),
+        Ok(Ok(Answer::Json(document))) => {
+            return Reaction::Whole(Whole::json(document, Vec::new()));
+        }
+        Ok(Ok(Answer::JsonWith(document, fields))) => {
+            return Reaction::Whole(Whole::json(document, fields));
+        }
         Ok(Ok(Answer::Bytes(source))) => return Reaction::Source(source),
         Ok(Err(error)) => error,
         Err(panic) => {
@@ -370,6 +413,8 @@ async fn linger(wire: &Wire) {
 
 /// A head shorter than this is parsed each time bytes arrive, so that garbage is refused at once.
 const EARLY: usize = 2048;
+/// How often somebody looks whether the client of a read that takes its time is still there.
+const ROUND: Duration = Duration::from_secs(1);
 const HEAD_READ: usize = 8 * 1024;
 const SCRATCH: usize = 64 * 1024;
 const DRAIN: Duration = Duration::from_secs(1);
@@ -380,7 +425,6 @@ const MOST_LINGERED: usize = 16 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Method;
     use crate::ring::{self, flow};
 
     static DOOMED: Row = Row {

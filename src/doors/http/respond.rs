@@ -42,9 +42,10 @@ impl Whole {
         }
     }
 
-    pub(super) fn json(body: Vec<u8>) -> Self {
+    pub(super) fn json(body: Vec<u8>, fields: Vec<(&'static str, String)>) -> Self {
         Self {
             media: Some(JSON),
+            fields,
             body,
             ..Self::empty(StatusCode::OK)
         }
@@ -71,7 +72,7 @@ impl Whole {
                 });
                 Self {
                     status,
-                    ..Self::json(body.unwrap_or_default())
+                    ..Self::json(body.unwrap_or_default(), Vec::new())
                 }
             }
             _ if kind == Kind::RangeNotSatisfiable => Self {
@@ -81,6 +82,9 @@ impl Whole {
             _ if sentence.is_empty() => Self::empty(status),
             _ => Self::text(status, sentence),
         };
+        if let Some((name, value)) = error.number() {
+            whole.fields.push((name, value.to_string()));
+        }
         match kind {
             Kind::Busy => whole.fields.push(("retry-after", "1".into())),
             Kind::UnsupportedCoding => whole.fields.push(("accept-encoding", "identity".into())),
@@ -182,9 +186,11 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         | Kind::Unsupported => StatusCode::BAD_REQUEST,
         Kind::Unauthorized => StatusCode::UNAUTHORIZED,
         Kind::NotBootstrapped | Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
-        Kind::TokenTaken | Kind::StillRunning | Kind::AlreadyAcked | Kind::StdinNotRequested => {
-            StatusCode::CONFLICT
-        }
+        Kind::TokenTaken
+        | Kind::StillRunning
+        | Kind::AlreadyAcked
+        | Kind::StdinNotRequested
+        | Kind::StdinOffset => StatusCode::CONFLICT,
         Kind::UnknownExec | Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::StdinWriteTimeout | Kind::ClientStalled => StatusCode::REQUEST_TIMEOUT,
         Kind::StdinClosed => StatusCode::GONE,
@@ -216,6 +222,7 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::StdinWriteTooLarge => "stdin_write_too_large",
         Kind::StdinWriteFailed => "stdin_write_failed",
         Kind::Busy => "busy",
+        Kind::StdinOffset => "stdin_offset",
         _ => return None,
     })
 }
