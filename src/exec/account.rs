@@ -18,14 +18,15 @@ pub enum Account {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
-    /// The row of the user; absent for a number.
+    /// The row of the user; absent for a number that nobody has.
     pub(super) row: Option<Row>,
+    /// The user's own group, when the user was given by name.
+    pub(super) group: Option<u32>,
 }
 
 /// The further fields of a row of the user table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) gid: u32,
     pub(super) name: Vec<u8>,
     pub(super) home: Vec<u8>,
 }
@@ -37,10 +38,7 @@ pub(super) struct Row {
 pub(super) fn user(account: &Account) -> Result<User> {
     match account {
         Account::Id(NO_ID) => Err(Kind::UnknownUser.told(format!("{NO_ID} is not a user id"))),
-        Account::Id(uid) => Ok(User {
-            uid: *uid,
-            row: None,
-        }),
+        Account::Id(uid) => Ok(find_id(&table("/etc/passwd"), *uid)),
         Account::Name(name) => find_user(&table("/etc/passwd"), name)
             .ok_or_else(|| Kind::UnknownUser.told(format!("no user is named {name:?}"))),
     }
@@ -60,21 +58,35 @@ pub(super) fn group(account: &Account) -> Result<u32> {
 }
 
 fn find_user(table: &[u8], name: &str) -> Option<User> {
-    rows(table, name)
-        .find_map(|row| {
-            Some(User {
-                uid: number(row.get(2)?)?,
-                row: Some(Row {
-                    gid: number(row.get(3)?)?,
-                    name: name.as_bytes().to_vec(),
-                    home: row.get(5).copied().unwrap_or_default().to_vec(),
-                }),
-            })
+    let by_name = |row: Vec<&[u8]>| {
+        Some(User {
+            uid: number(row.get(2)?)?,
+            group: Some(number(row.get(3)?)?),
+            row: Some(Row::of(&row)),
         })
-        .or_else(|| {
-            let uid = number(name.as_bytes())?;
-            Some(User { uid, row: None })
-        })
+    };
+    let by_number = || number(name.as_bytes()).map(|uid| find_id(table, uid));
+    rows(table, name).find_map(by_name).or_else(by_number)
+}
+
+/// The user of this number; whether anybody has it does not matter.
+fn find_id(table: &[u8], uid: u32) -> User {
+    let has_number = |row: &Vec<&[u8]>| row.get(2).copied().and_then(number) == Some(uid);
+    User {
+        uid,
+        row: split(table).find(has_number).map(|row| Row::of(&row)),
+        group: None,
+    }
+}
+
+impl Row {
+    fn of(fields: &[&[u8]]) -> Self {
+        let field = |index: usize| fields.get(index).copied().unwrap_or_default().to_vec();
+        Self {
+            name: field(0),
+            home: field(5),
+        }
+    }
 }
 
 fn find_group(table: &[u8], name: &str) -> Option<u32> {
@@ -85,10 +97,13 @@ fn find_group(table: &[u8], name: &str) -> Option<u32> {
 
 /// The rows whose first field is `name`, split at the colons.
 fn rows<'a>(table: &'a [u8], name: &'a str) -> impl Iterator<Item = Vec<&'a [u8]>> {
-    table
-        .split(|byte| *byte == b'\n')
-        .map(|line| line.split(|byte| *byte == b':').collect::<Vec<_>>())
-        .filter(move |row| !name.is_empty() && row[0] == name.as_bytes())
+    split(table).filter(move |row| !name.is_empty() && row[0] == name.as_bytes())
+}
+
+/// Every row, split at the colons.
+fn split(table: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.map(|line| line.split(|byte| *byte == b':').collect())
 }
 
 /// A decimal number without sign.
@@ -122,29 +137,36 @@ mod tests {
     const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\nbroken:x\n\nbob:x:1000:1001:Bob,,,:/home/bob:/bin/sh\n77:x:5:6::/seven:\nlast:x:9:9";
     const GROUP: &[u8] = b"root:x:0:\nstaff:x:50:bob,root\n88:x:3:\n";
 
-    fn check_user(name: &str, expected: Option<(u32, Option<(u32, &str)>)>) {
-        let found = find_user(PASSWD, name).map(|user| {
-            let row = user.row.map(|row| {
-                assert_eq!(row.name, name.as_bytes());
-                (row.gid, String::from_utf8(row.home).expect("ASCII"))
-            });
-            (user.uid, row)
+    /// A user as number, own group, and name with home.
+    type Expected<'a> = (u32, Option<u32>, Option<(&'a str, &'a str)>);
+
+    fn check_user(name: &str, expected: Option<Expected<'_>>) {
+        let expected = expected.map(|(uid, group, row)| User {
+            uid,
+            group,
+            row: row.map(|(name, home)| Row {
+                name: name.into(),
+                home: home.into(),
+            }),
         });
-        let expected =
-            expected.map(|(uid, row)| (uid, row.map(|(gid, home)| (gid, home.to_owned()))));
-        assert_eq!(found, expected, "{name}");
+        assert_eq!(find_user(PASSWD, name), expected, "{name}");
     }
 
     #[test]
     fn a_name_is_found_with_its_group_and_home() {
-        check_user("bob", Some((1000, Some((1001, "/home/bob")))));
-        check_user("last", Some((9, Some((9, "")))));
+        check_user("bob", Some((1000, Some(1001), Some(("bob", "/home/bob")))));
+        check_user("last", Some((9, Some(9), Some(("last", "")))));
     }
 
     #[test]
     fn a_name_of_digits_is_a_name_first_and_a_number_second() {
-        check_user("77", Some((5, Some((6, "/seven")))));
-        check_user("78", Some((78, None)));
+        check_user("77", Some((5, Some(6), Some(("77", "/seven")))));
+        check_user("78", Some((78, None, None)));
+    }
+
+    #[test]
+    fn a_number_brings_name_and_home_and_no_group() {
+        check_user("1000", Some((1000, None, Some(("bob", "/home/bob")))));
     }
 
     #[test]

@@ -119,16 +119,16 @@ impl Launch {
                 Ok((user, group))
             }
         };
-        let named = |account: &Option<Account>| matches!(account, Some(Account::Name(_)));
-        let (user, group) = if named(&self.user) || named(&self.group) {
+        let is_named = matches!(self.group, Some(Account::Name(_)));
+        let (user, group) = if self.user.is_some() || is_named {
             pool::run(look_up).await??
         } else {
             look_up()?
         };
-        let own_group = user.as_ref().and_then(|user| user.row.as_ref());
+        let own_group = user.as_ref().and_then(|user| user.group);
         let may_set = rustix::process::geteuid().is_root();
         Ok(Credentials {
-            gid: group.or(own_group.map(|row| row.gid)),
+            gid: group.or(own_group),
             groups: (user.is_some() && may_set).then(Vec::new),
             user,
         })
@@ -357,13 +357,13 @@ mod tests {
         let mut launch = launch(&["env"]);
         launch.inherit_image_env = true;
         let row = account::Row {
-            gid: 7,
             name: b"bob".to_vec(),
             home: b"/home/bob".to_vec(),
         };
         let user = User {
             uid: 7,
             row: Some(row),
+            group: Some(7),
         };
         check_env(
             &launch,

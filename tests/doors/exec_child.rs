@@ -239,6 +239,11 @@ fn a_user_by_name_brings_group_and_home(driver: Driver) {
             "USER=daemon".to_owned()
         ]
     );
+    // By number there is no group, but the rest is the same.
+    let number: u32 = uid.parse().expect("a number");
+    let (ids, _) = identity(&daemon, &json!({"user": number}));
+    assert_eq!(ids, format!("{uid} 0"));
+    assert_eq!(environment(&daemon, json!({"user": number})), found);
     // What the request says is stronger.
     let found = environment(&daemon, json!({"user": "daemon", "env": {"HOME": "/else"}}));
     assert!(found.contains(&"HOME=/else".to_owned()), "{found:?}");

@@ -23,6 +23,7 @@ mod config;
 mod connections;
 mod drivers;
 mod example;
+mod exec_bounds;
 mod exec_cgroups;
 mod exec_child;
 mod exec_keep;
