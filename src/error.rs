@@ -40,6 +40,10 @@ pub enum Kind {
     StdinWriteTooLarge,
     /// The write failed for another reason.
     StdinWriteFailed,
+    /// The exec was started without a terminal.
+    NoTerminal,
+    /// The terminal of the exec is closed for good.
+    TerminalClosed,
     /// The file or directory does not exist.
     NotFound,
     /// The range lies outside the file.

@@ -8,6 +8,7 @@ mod procs;
 mod request;
 mod result;
 mod stream;
+mod terminal;
 
 use std::rc::Rc;
 
@@ -78,6 +79,21 @@ pub static ROWS: &[Row] = &[
             Kind::StdinWriteFailed,
         ],
         run: |app, call| -> Run { Box::pin(input::stdin(app, call)) },
+    },
+    Row {
+        name: "exec.resize",
+        method: Method::Post,
+        path: "/v1/exec/{id}/resize",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "gives the terminal of an exec another size",
+        errors: &[
+            Kind::Malformed,
+            Kind::UnknownExec,
+            Kind::NoTerminal,
+            Kind::TerminalClosed,
+        ],
+        run: |app, call| -> Run { Box::pin(terminal::resize(app, call)) },
     },
     Row {
         name: "exec.ack",

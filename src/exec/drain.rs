@@ -1,5 +1,7 @@
 //! Reading what a child writes: both pipes, to their ends or until told to stop.
 
+use std::rc::Rc;
+
 use rustix::io::Errno;
 
 use super::Stream;
@@ -8,7 +10,7 @@ use super::together::{First, both, first};
 use crate::ring::{self, Fd, buffers};
 
 /// The ends that output is read from: standard output and standard error; a terminal has only the first.
-pub(super) type Pipes = [Option<Fd>; 2];
+pub(super) type Pipes = [Option<Rc<Fd>>; 2];
 
 /// Reads `pipes` to their ends, or until `stop`; true when somebody may still write.
 ///
@@ -16,16 +18,16 @@ pub(super) type Pipes = [Option<Fd>; 2];
 pub(super) async fn drain(exec: &Exec, pipes: Pipes, stop: impl Future<Output = ()>) -> bool {
     let [stdout, stderr] = &pipes;
     let reading = both(
-        read(exec, Stream::Stdout, stdout.as_ref()),
-        read(exec, Stream::Stderr, stderr.as_ref()),
+        read(exec, Stream::Stdout, stdout.as_deref()),
+        read(exec, Stream::Stderr, stderr.as_deref()),
     );
     match first(reading, stop).await {
         First::Left(_) => false,
         First::Right(()) => {
             // What was written before the stop counts, even if we were not told of it yet.
             let at_end = [
-                read_waiting(exec, Stream::Stdout, stdout.as_ref()),
-                read_waiting(exec, Stream::Stderr, stderr.as_ref()),
+                read_waiting(exec, Stream::Stdout, stdout.as_deref()),
+                read_waiting(exec, Stream::Stderr, stderr.as_deref()),
             ];
             at_end != [Got::End; 2]
         }
@@ -71,6 +73,8 @@ fn read_waiting(exec: &Exec, stream: Stream, pipe: Option<&Fd>) -> Got {
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Got::All,
+            // The end of a terminal: nobody has it open.
+            Err(Errno::IO) => return Got::End,
             Err(error) => {
                 tracing::warn!(exec = exec.serial, %error, "a pipe could not be read");
                 return Got::End;

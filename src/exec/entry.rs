@@ -8,6 +8,7 @@ use super::capture::Capture;
 use super::kill::Tree;
 use super::replay::Replay;
 use super::stdin::Stdin;
+use super::terminal::Terminal;
 use super::{Limits, Stream};
 use crate::error::{Kind, Result};
 use crate::ring::child::Exit;
@@ -24,6 +25,7 @@ pub struct Exec {
     pub(super) reap: bool,
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
+    pub(super) terminal: Option<Terminal>,
     pub(super) replay: RefCell<Replay>,
     /// Happens when output was added and when the exec has ended.
     pub(super) changed: Event,
@@ -106,6 +108,7 @@ pub(super) struct Birth {
     pub(super) reap: bool,
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
+    pub(super) terminal: Option<Terminal>,
     pub(super) running: Running,
 }
 
@@ -119,6 +122,7 @@ impl Exec {
             reap: birth.reap,
             tree: birth.tree,
             stdin: birth.stdin,
+            terminal: birth.terminal,
             replay: RefCell::new(Replay::new(limits.replay_bytes)),
             changed: Event::default(),
             heads: RefCell::new([(); 2].map(|()| Capture::new(limits.max_output_bytes))),
@@ -192,6 +196,9 @@ impl Exec {
     /// Publishes the end, after the last byte of output.
     pub(super) fn finish(&self, end: End) {
         self.stdin.close();
+        if let Some(terminal) = &self.terminal {
+            terminal.close();
+        }
         self.outcome.set(Some(Outcome {
             exit: end.exit,
             timed_out: end.timed_out,

@@ -22,6 +22,7 @@ mod scan;
 mod spawn;
 mod stdin;
 mod supervise;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -33,6 +34,7 @@ pub use entry::{Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Told};
 pub use launch::{Launch, Shell, Surroundings};
 pub use registry::{Activity, Execs, Group};
+pub use terminal::Size;
 
 /// Which of the two output streams of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::kill::{Reach, Tree};
 use super::launch::{Launch, Surroundings};
 use super::marks::Marks;
 use super::spawn::{Spawned, spawn};
-use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
+use super::terminal::Size;
 use super::{Limits, scan};
 use crate::error::{Kind, Result};
 use crate::ring;
@@ -178,6 +178,18 @@ impl Execs {
         exec.stdin.write(bytes, eof, patience).await
     }
 
+    /// Gives the terminal of an exec another size; the kernel tells the foreground processes with SIGWINCH.
+    ///
+    /// # Errors
+    /// `UnknownExec`, `NoTerminal`, `TerminalClosed`.
+    pub fn resize(&self, id: &str, size: Size) -> Result<()> {
+        let exec = self.look(id)?;
+        let Some(terminal) = &exec.terminal else {
+            return Err(Kind::NoTerminal.told("the exec was started without \"tty\""));
+        };
+        terminal.resize(size)
+    }
+
     /// A follower of an exec's output from `offset` on.
     ///
     /// # Errors
@@ -300,7 +312,7 @@ impl Claim {
         let execs = &self.execs;
         let program = launch.resolve(&around).await?;
         let mark = execs.marks.borrow_mut().take();
-        let spawned = spawn(program, launch.stdin, mark, &execs.limits).await;
+        let spawned = spawn(program, launch.input(), mark, &execs.limits).await;
         let spawned = spawned.inspect_err(|_| execs.give_back(mark))?;
         self.enter(launch, spawned, mark);
         Ok(())
@@ -316,7 +328,8 @@ impl Claim {
             started_at: started_at.unwrap_or_default().as_secs(),
             reap: launch.reap_group_on_exit,
             tree: Tree::new(spawned.child.pid, mark),
-            stdin: Stdin::new(spawned.stdin),
+            stdin: spawned.stdin,
+            terminal: spawned.terminal,
             running: Running::new(&execs.running),
         };
         let started = Started {

@@ -1,4 +1,4 @@
-//! The standard input of an exec: a pipe that is written in turn and closed once.
+//! The standard input of an exec: a pipe or a terminal that is written in turn and closed once.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::terminal::Typing;
 use super::together::{First, first};
 use crate::error::{Error, Kind, Result};
 use crate::ring::Fd;
 use crate::ring::clock;
 use crate::ring::notify::{Event, Once};
 
-/// The write end of a child's standard input.
+/// The write end of a child's standard input; that of a terminal is closed for writers only.
 ///
 /// ```text
 /// open ── eof, broken pipe, end of the exec ──> closed
@@ -20,6 +21,8 @@ use crate::ring::notify::{Event, Once};
 pub(super) struct Stdin {
     requested: bool,
     pipe: RefCell<Option<Rc<Fd>>>,
+    /// Present when the pipe is a terminal.
+    typing: Option<Typing>,
     closed: Once<()>,
     busy: Cell<bool>,
     freed: Event,
@@ -27,13 +30,22 @@ pub(super) struct Stdin {
 
 impl Stdin {
     /// The standard input with this write end; `None` is `/dev/null`.
-    pub(super) fn new(pipe: Option<Fd>) -> Self {
+    pub(super) fn new(pipe: Option<Rc<Fd>>) -> Self {
         Self {
             requested: pipe.is_some(),
-            pipe: RefCell::new(pipe.map(Rc::new)),
+            pipe: RefCell::new(pipe),
+            typing: None,
             closed: Once::default(),
             busy: Cell::new(false),
             freed: Event::default(),
+        }
+    }
+
+    /// The standard input that is this terminal.
+    pub(super) fn of_terminal(master: Rc<Fd>) -> Self {
+        Self {
+            typing: Some(Typing::default()),
+            ..Self::new(Some(master))
         }
     }
 
@@ -61,7 +73,7 @@ impl Stdin {
         };
         // The end of the exec cuts a write off; what the pipe took stays written.
         let written = first(
-            clock::within(patience, write_all(&pipe, bytes)),
+            clock::within(patience, self.deliver(&pipe, bytes, eof)),
             self.closed.wait(),
         );
         match written.await {
@@ -71,7 +83,8 @@ impl Stdin {
                     "the child did not read its standard input in time; a part may have been written",
                 ));
             }
-            First::Left(Some(Err(Errno::PIPE))) => {
+            // What a terminal says when nobody has it open is an input-output error.
+            First::Left(Some(Err(Errno::PIPE | Errno::IO))) => {
                 self.close();
                 return Err(Kind::StdinClosed.told("the child no longer reads its standard input"));
             }
@@ -85,6 +98,20 @@ impl Stdin {
             self.close();
         }
         drop(turn);
+        Ok(())
+    }
+
+    /// Writes `bytes`; on a terminal also what says that they are the last.
+    async fn deliver(&self, pipe: &Fd, bytes: &[u8], eof: bool) -> std::result::Result<(), Errno> {
+        let Some(typing) = &self.typing else {
+            return write_all(pipe, bytes).await;
+        };
+        typing.begin(bytes);
+        write_all(pipe, bytes).await?;
+        typing.end(bytes);
+        if eof {
+            write_all(pipe, &typing.end_of_file(pipe)?).await?;
+        }
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod process;
 mod reply;
 mod request;
 mod scratch;
+mod terminal;
 
 mod access;
 mod bodies;
@@ -25,6 +26,7 @@ mod exec_keep;
 mod exec_kill;
 mod exec_result;
 mod exec_start;
+mod exec_terminal;
 mod files_atomic;
 mod files_read;
 mod files_write;

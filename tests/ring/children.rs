@@ -30,6 +30,7 @@ fn image(program: &str) -> child::Image {
         descriptors: None,
         timer_slack: None,
         stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+        terminal: false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::terminal::TtyField;
 use crate::error::{Kind, Result};
 use crate::exec::{Account, Launch, Shell};
 
@@ -24,6 +25,7 @@ pub(super) struct StartRequest {
     timeout_sec: Option<f64>,
     #[serde(default)]
     stdin: bool,
+    tty: Option<TtyField>,
     #[serde(default)]
     reap_group_on_exit: bool,
     #[serde(default)]
@@ -77,6 +79,7 @@ impl StartRequest {
         if shell == Shell::None && self.command.is_empty() {
             return Err(Kind::Malformed.told("command must not be empty when shell is false"));
         }
+        let terminal = self.tty.map(TtyField::into_size).transpose()?;
         let arguments = self.command.iter().map(String::len);
         let variables = self.env.iter().map(|(key, value)| key.len() + value.len());
         // Each string also costs its NUL and its place in the vector.
@@ -94,6 +97,7 @@ impl StartRequest {
             group: self.group.map(Account::from),
             timeout: timeout.flatten(),
             stdin: self.stdin,
+            terminal,
             reap_group_on_exit: self.reap_group_on_exit,
             inherit_image_env: self.inherit_image_env,
         })

@@ -181,12 +181,14 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         | Kind::UnknownShell => StatusCode::BAD_REQUEST,
         Kind::Unauthorized => StatusCode::UNAUTHORIZED,
         Kind::NotBootstrapped | Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
-        Kind::TokenTaken | Kind::StillRunning | Kind::AlreadyAcked | Kind::StdinNotRequested => {
-            StatusCode::CONFLICT
-        }
+        Kind::TokenTaken
+        | Kind::StillRunning
+        | Kind::AlreadyAcked
+        | Kind::StdinNotRequested
+        | Kind::NoTerminal => StatusCode::CONFLICT,
         Kind::UnknownExec | Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::StdinWriteTimeout | Kind::ClientStalled => StatusCode::REQUEST_TIMEOUT,
-        Kind::StdinClosed => StatusCode::GONE,
+        Kind::StdinClosed | Kind::TerminalClosed => StatusCode::GONE,
         Kind::StdinWriteTooLarge | Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::UnsupportedCoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Kind::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
@@ -213,6 +215,8 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::StdinWriteTimeout => "stdin_write_timeout",
         Kind::StdinWriteTooLarge => "stdin_write_too_large",
         Kind::StdinWriteFailed => "stdin_write_failed",
+        Kind::NoTerminal => "no_terminal",
+        Kind::TerminalClosed => "terminal_closed",
         _ => return None,
     })
 }
