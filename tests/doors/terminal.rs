@@ -1,5 +1,7 @@
 //! Terminals as their users have them: typing, resizing, and looking at the screen.
 
+use std::time::Instant;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -7,6 +9,7 @@ use serde_json::{Value, json};
 use crate::client::Connection;
 use crate::daemon::Daemon;
 use crate::execs::exec_at;
+use crate::process::PATIENCE;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -68,6 +71,7 @@ impl Viewer {
     /// Waits until `text` is there, and forgets all up to its end.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let mut places = self.seen.windows(text.len());
             if let Some(place) = places.position(|window| window == text.as_bytes()) {
@@ -75,14 +79,16 @@ impl Viewer {
                 return;
             }
             let so_far = String::from_utf8_lossy(&self.seen);
-            assert!(self.exit.is_none(), "no {text:?} in {so_far:?}");
+            // Comments come while nothing else does.
+            let is_late = Instant::now() > deadline;
+            assert!(self.exit.is_none() && !is_late, "no {text:?} in {so_far:?}");
             self.look();
         }
     }
 
     /// All that is still to come, and the exit.
     #[track_caller]
-    pub(crate) fn to_the_end(mut self) -> (Vec<u8>, Value) {
+    pub(crate) fn until_the_end(mut self) -> (Vec<u8>, Value) {
         loop {
             if let Some(exit) = self.exit {
                 return (self.seen, exit);
