@@ -44,6 +44,10 @@ pub enum Kind {
     StdinWriteFailed,
     /// The write begins behind bytes that are missing.
     StdinOffset,
+    /// The exec was started without a terminal.
+    NoTerminal,
+    /// The terminal of the exec is closed for good.
+    TerminalClosed,
     /// The file or directory does not exist.
     NotFound,
     /// The range lies outside the file.

@@ -10,6 +10,7 @@ mod request;
 mod result;
 mod signal;
 mod stream;
+mod terminal;
 
 use std::rc::Rc;
 
@@ -110,6 +111,21 @@ pub static ROWS: &[Row] = &[
         about: "tells how many bytes the standard input of an exec has taken",
         errors: &[Kind::UnknownExec, Kind::StdinNotRequested],
         run: |app, call| -> Run { Box::pin(std::future::ready(input::tell(&app, &call))) },
+    },
+    Row {
+        name: "exec.resize",
+        method: Method::Post,
+        path: "/v1/exec/{id}/resize",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "gives the terminal of an exec another size",
+        errors: &[
+            Kind::Malformed,
+            Kind::UnknownExec,
+            Kind::NoTerminal,
+            Kind::TerminalClosed,
+        ],
+        run: |app, call| -> Run { Box::pin(terminal::resize(app, call)) },
     },
     Row {
         name: "exec.ack",

@@ -11,7 +11,7 @@ use super::together::{First, both, first};
 use crate::ring::{self, Fd, buffers};
 
 /// The ends that output is read from: standard output and standard error; a terminal has only the first.
-pub(super) type Pipes = [Option<Fd>; 2];
+pub(super) type Pipes = [Option<Rc<Fd>>; 2];
 
 /// Reads `pipes` to their ends, or until `stop`; true when somebody may still write.
 ///
@@ -19,16 +19,16 @@ pub(super) type Pipes = [Option<Fd>; 2];
 pub(super) async fn drain(exec: &Rc<Exec>, pipes: Pipes, stop: impl Future<Output = ()>) -> bool {
     let [stdout, stderr] = &pipes;
     let reading = both(
-        read(exec, Stream::Stdout, stdout.as_ref()),
-        read(exec, Stream::Stderr, stderr.as_ref()),
+        read(exec, Stream::Stdout, stdout.as_deref()),
+        read(exec, Stream::Stderr, stderr.as_deref()),
     );
     match first(reading, stop).await {
         First::Left(_) => false,
         First::Right(()) => {
             // What was written before the stop counts, even if we were not told of it yet.
             let at_end = [
-                read_waiting(exec, Stream::Stdout, stdout.as_ref()),
-                read_waiting(exec, Stream::Stderr, stderr.as_ref()),
+                read_waiting(exec, Stream::Stdout, stdout.as_deref()),
+                read_waiting(exec, Stream::Stderr, stderr.as_deref()),
             ];
             at_end != [Got::End; 2]
         }
@@ -76,6 +76,8 @@ fn read_waiting(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> Got {
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Got::All,
+            // The end of a terminal: nobody has it open.
+            Err(Errno::IO) => return Got::End,
             Err(error) => {
                 tracing::warn!(exec = exec.serial, %error, "a pipe could not be read");
                 return Got::End;

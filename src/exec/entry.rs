@@ -10,6 +10,7 @@ use super::kill::Tree;
 use super::replay::Replay;
 use super::spill::Spill;
 use super::stdin::Stdin;
+use super::terminal::Terminal;
 use super::texts::Texts;
 use super::{Limits, Stream};
 use crate::error::{Kind, Result};
@@ -28,6 +29,7 @@ pub struct Exec {
     pub(super) reap: bool,
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
+    pub(super) terminal: Option<Terminal>,
     pub(super) replay: RefCell<Replay>,
     pub(super) spill: Spill,
     pub(super) texts: RefCell<Texts>,
@@ -125,6 +127,7 @@ pub(super) struct Birth {
     pub(super) reap: bool,
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
+    pub(super) terminal: Option<Terminal>,
     pub(super) running: Running,
     pub(super) spill: Spill,
     pub(super) memory: Share,
@@ -140,6 +143,7 @@ impl Exec {
             reap: birth.reap,
             tree: birth.tree,
             stdin: birth.stdin,
+            terminal: birth.terminal,
             replay: RefCell::new(Replay::new(limits.replay_bytes, limits.spill_bytes)),
             spill: birth.spill,
             texts: RefCell::default(),
@@ -266,6 +270,9 @@ impl Exec {
     /// Publishes the end, after the last byte of output.
     pub(super) fn finish(&self, end: End) {
         self.stdin.close();
+        if let Some(terminal) = &self.terminal {
+            terminal.close();
+        }
         self.outcome.set(Some(Outcome {
             exit: end.exit,
             timed_out: end.timed_out,

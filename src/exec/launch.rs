@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::account::{self, Account, User};
 use super::limits::Allowance;
+use super::terminal::{Input, Size};
 use crate::error::{Error, Kind, Result};
 use crate::ring::pool;
 
@@ -33,6 +34,8 @@ pub struct Launch {
     pub timeout: Option<Duration>,
     /// True for a standard input that can be written to.
     pub stdin: bool,
+    /// The size of the terminal that the child gets in place of pipes, if it gets one.
+    pub terminal: Option<Size>,
     /// True to end what is left of the group when the child has ended.
     pub reap_group_on_exit: bool,
     /// True to begin with the environment that the daemon was started with.
@@ -134,7 +137,16 @@ impl Launch {
         })
     }
 
-    /// The layers of the environment, the later one wins: image, user, launch, request.
+    /// What the child reads from.
+    pub(super) fn input(&self) -> Input {
+        match (self.terminal, self.stdin) {
+            (Some(size), _) => Input::Terminal(size),
+            (None, true) => Input::Pipe,
+            (None, false) => Input::Null,
+        }
+    }
+
+    /// The layers of the environment, the later one wins: image, terminal, user, launch, request.
     fn environment(&self, around: &Surroundings, user: Option<&User>) -> Environment {
         let mut env = Environment::new();
         if self.inherit_image_env {
@@ -142,6 +154,9 @@ impl Launch {
                 let (key, value) = (key.as_bytes(), value.as_bytes());
                 (key.to_vec(), value.to_vec())
             }));
+        }
+        if self.terminal.is_some() {
+            env.insert(b"TERM".to_vec(), TERM.to_vec());
         }
         if let Some(row) = user.and_then(|user| user.row.as_ref()) {
             env.insert(b"HOME".to_vec(), row.home.clone());
@@ -241,6 +256,8 @@ fn has_nul() -> Error {
 }
 
 const SHELL: &str = "/bin/sh";
+/// The kind of terminal that a host is expected to show.
+const TERM: &[u8] = b"xterm-256color";
 /// Where programs are searched for when the child has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/bin:/usr/bin";
 
@@ -259,6 +276,7 @@ mod tests {
             group: None,
             timeout: None,
             stdin: false,
+            terminal: None,
             reap_group_on_exit: false,
             inherit_image_env: false,
             allowance: Allowance::default(),

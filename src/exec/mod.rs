@@ -26,6 +26,7 @@ mod spawn;
 mod spill;
 mod stdin;
 mod supervise;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod texts;
@@ -43,6 +44,7 @@ pub use launch::{Launch, Shell, Surroundings};
 pub use limits::Allowance;
 pub use registry::{Activity, Execs, Group};
 pub use scan::Detail;
+pub use terminal::Size;
 
 /// Which of the two output streams of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

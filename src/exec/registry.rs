@@ -14,8 +14,8 @@ use super::launch::{Launch, Surroundings};
 use super::marks::Marks;
 use super::spawn::{Hold, Spawned, spawn};
 use super::spill::{Place, Spill};
-use super::stdin::Stdin;
 use super::supervise::{Started, supervise};
+use super::terminal::Size;
 use super::{Detail, Limits, scan};
 use crate::error::{Kind, Result};
 use crate::ring::cgroup::{Leaf, Subtree};
@@ -241,6 +241,18 @@ impl Execs {
         exec.stdin.flow(source, offset, eof, patience).await
     }
 
+    /// Gives the terminal of an exec another size; the kernel tells the foreground processes with SIGWINCH.
+    ///
+    /// # Errors
+    /// `UnknownExec`, `NoTerminal`, `TerminalClosed`.
+    pub fn resize(&self, id: &str, size: Size) -> Result<()> {
+        let exec = self.look(id)?;
+        let Some(terminal) = &exec.terminal else {
+            return Err(Kind::NoTerminal.told("the exec was started without \"tty\""));
+        };
+        terminal.resize(size)
+    }
+
     /// A follower of an exec's output from `offset` on.
     ///
     /// # Errors
@@ -426,7 +438,7 @@ impl Claim {
             bounds: means.bounds,
         };
         let mark = execs.marks.borrow_mut().take();
-        match spawn(program, launch.stdin, mark, hold, &execs.limits).await {
+        match spawn(program, launch.input(), mark, hold, &execs.limits).await {
             Ok(spawned) => self.enter(launch, spawned, mark, leaf),
             Err(error) => {
                 execs.give_back(mark);
@@ -449,7 +461,8 @@ impl Claim {
             started_at: started_at.unwrap_or_default().as_secs(),
             reap: launch.reap_group_on_exit,
             tree: Tree::new(spawned.child.pid, mark).within(leaf.clone()),
-            stdin: Stdin::new(spawned.stdin),
+            stdin: spawned.stdin,
+            terminal: spawned.terminal,
             running: Running::new(&execs.running),
             spill: Spill::new(&execs.spills),
             memory: Share::new(&execs.memory),

@@ -1,8 +1,9 @@
-//! The start of one child: the pipes around it, and the program in it.
+//! The start of one child: the pipes or the terminal around it, and the program in it.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -10,17 +11,19 @@ use super::Limits;
 use super::drain::Pipes;
 use super::launch::Program;
 use super::limits::Allowance;
+use super::stdin::Stdin;
+use super::terminal::{Input, Size, Terminal};
 use crate::error::{Error, Kind, Result};
 use crate::ring::Fd;
 use crate::ring::child::{Bounds, Child, Image};
 
-/// A child that was just started, and our ends of its pipes.
+/// A child that was just started, and our ends of what it talks through.
 pub(super) struct Spawned {
     pub(super) child: Child,
-    /// The write end of its standard input, when that is a pipe.
-    pub(super) stdin: Option<Fd>,
-    /// The read ends of its standard output and standard error.
+    pub(super) stdin: Stdin,
+    /// The read ends of its standard output and standard error, or of its terminal.
     pub(super) pipes: Pipes,
+    pub(super) terminal: Option<Terminal>,
 }
 
 /// What a child is held to: what was asked for, and how it is set.
@@ -29,20 +32,23 @@ pub(super) struct Hold<'a> {
     pub(super) bounds: Bounds,
 }
 
-/// Starts `program`, its standard input a pipe or `/dev/null`, with `mark` as its timer slack.
+/// Starts `program` with this standard input, and `mark` as its timer slack.
 ///
 /// # Errors
 /// `SpawnFailed`, `Unsupported`; no child and no descriptor is left then.
 pub(super) async fn spawn(
     program: Program,
-    with_stdin: bool,
+    input: Input,
     mark: Option<u64>,
     hold: Hold<'_>,
     limits: &Limits,
 ) -> Result<Spawned> {
-    let (far_in, stdin) = input(with_stdin).map_err(failed)?;
-    let (stdout, far_out) = output_pipe().map_err(failed)?;
-    let (stderr, far_err) = output_pipe().map_err(failed)?;
+    let ends = match input {
+        Input::Terminal(size) => Ends::terminal(size, program.uid),
+        Input::Pipe => Ends::pipes(true),
+        Input::Null => Ends::pipes(false),
+    };
+    let ends = ends.map_err(failed)?;
     let image = Image {
         candidates: program.candidates,
         argv: program.argv,
@@ -55,7 +61,8 @@ pub(super) async fn spawn(
         descriptors: limits.descriptors,
         timer_slack: mark,
         bounds: hold.bounds,
-        stdio: [far_in, far_out, far_err],
+        stdio: ends.far,
+        terminal: ends.terminal.is_some(),
     };
     let child = Child::start(image).await;
     let child = child.map_err(|refusal| match refusal.bound {
@@ -64,9 +71,43 @@ pub(super) async fn spawn(
     })?;
     Ok(Spawned {
         child,
-        stdin,
-        pipes: [Some(stdout), Some(stderr)],
+        stdin: ends.stdin,
+        pipes: ends.pipes,
+        terminal: ends.terminal,
     })
+}
+
+/// Both ends of what a child talks through.
+struct Ends {
+    /// The descriptors of the child.
+    far: [OwnedFd; 3],
+    stdin: Stdin,
+    pipes: Pipes,
+    terminal: Option<Terminal>,
+}
+
+impl Ends {
+    fn pipes(with_stdin: bool) -> io::Result<Self> {
+        let (far_in, stdin) = input(with_stdin)?;
+        let (stdout, far_out) = output_pipe()?;
+        let (stderr, far_err) = output_pipe()?;
+        Ok(Self {
+            far: [far_in, far_out, far_err],
+            stdin: Stdin::new(stdin.map(Rc::new)),
+            pipes: [stdout, stderr].map(|end| Some(Rc::new(end))),
+            terminal: None,
+        })
+    }
+
+    fn terminal(size: Size, owner: Option<u32>) -> io::Result<Self> {
+        let (terminal, master, far) = Terminal::open(size, owner)?;
+        Ok(Self {
+            far,
+            stdin: Stdin::of_terminal(Rc::clone(&master)),
+            pipes: [Some(master), None],
+            terminal: Some(terminal),
+        })
+    }
 }
 
 /// The child's standard input, and our write end of it if it is a pipe.

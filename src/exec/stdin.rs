@@ -1,4 +1,4 @@
-//! The standard input of an exec: a pipe that is written in turn and closed once.
+//! The standard input of an exec: a pipe or a terminal that is written in turn and closed once.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::terminal::Typing;
 use super::together::{First, first};
 use crate::error::{Error, Kind, Result};
 use crate::ring::clock;
 use crate::ring::notify::{Event, Once};
 use crate::ring::{Fd, Inflow};
 
-/// The write end of a child's standard input.
+/// The write end of a child's standard input; that of a terminal is closed for writers only.
 ///
 /// ```text
 /// open ── eof, broken pipe, end of the exec ──> closed
@@ -20,6 +21,8 @@ use crate::ring::{Fd, Inflow};
 pub(super) struct Stdin {
     requested: bool,
     pipe: RefCell<Option<Rc<Fd>>>,
+    /// Present when the pipe is a terminal.
+    typing: Option<Typing>,
     closed: Once<()>,
     /// True when it was closed because a writer said so.
     ended: Cell<bool>,
@@ -33,16 +36,25 @@ pub(super) struct Stdin {
 
 impl Stdin {
     /// The standard input with this write end; `None` is `/dev/null`.
-    pub(super) fn new(pipe: Option<Fd>) -> Self {
+    pub(super) fn new(pipe: Option<Rc<Fd>>) -> Self {
         Self {
             requested: pipe.is_some(),
-            pipe: RefCell::new(pipe.map(Rc::new)),
+            pipe: RefCell::new(pipe),
+            typing: None,
             closed: Once::default(),
             ended: Cell::new(false),
             taken: Cell::new(0),
             busy: Cell::new(false),
             flowing: Cell::new(false),
             freed: Event::default(),
+        }
+    }
+
+    /// The standard input that is this terminal.
+    pub(super) fn of_terminal(master: Rc<Fd>) -> Self {
+        Self {
+            typing: Some(Typing::default()),
+            ..Self::new(Some(master))
         }
     }
 
@@ -76,7 +88,7 @@ impl Stdin {
         let written = clock::within(patience, self.hand_over(&pipe, bytes, Duration::MAX)).await;
         written.unwrap_or_else(|| Err(not_read()))?;
         if eof {
-            self.end();
+            self.end(Some(&pipe), patience).await?;
         }
         drop(turn);
         Ok(())
@@ -125,7 +137,7 @@ impl Stdin {
             buffer.clear();
         }
         if eof {
-            self.end();
+            self.end(pipe.as_deref(), patience).await?;
         }
         drop(turn);
         Ok(())
@@ -152,30 +164,47 @@ impl Stdin {
 
     /// Hands `bytes` to the child, counting what it takes; `patience` bounds each wait for it to read.
     async fn hand_over(&self, pipe: &Fd, bytes: &[u8], patience: Duration) -> Result<()> {
+        if let Some(typing) = &self.typing {
+            typing.begin(bytes);
+        }
+        self.put(pipe, bytes, &self.taken, patience).await?;
+        if let Some(typing) = &self.typing {
+            typing.end(bytes);
+        }
+        Ok(())
+    }
+
+    async fn put(
+        &self,
+        pipe: &Fd,
+        bytes: &[u8],
+        taken: &Cell<u64>,
+        patience: Duration,
+    ) -> Result<()> {
         // The end of the exec cuts a write off; what the pipe took stays written.
-        let written = first(
-            write_all(pipe, bytes, &self.taken, patience),
-            self.closed.wait(),
-        );
+        let written = first(write_all(pipe, bytes, taken, patience), self.closed.wait());
         match written.await {
             First::Left(Ok(())) => Ok(()),
             First::Right(()) => Err(already_closed()),
             First::Left(Err(Errno::TIMEDOUT)) => Err(not_read()),
-            First::Left(Err(Errno::PIPE)) => {
+            // What a terminal says when nobody has it open is an input-output error.
+            First::Left(Err(Errno::PIPE | Errno::IO)) => {
                 self.close();
                 Err(Kind::StdinClosed.told("the child no longer reads its standard input"))
             }
-            First::Left(Err(error)) => {
-                let told = format!("the write to standard input failed: {error}");
-                Err(Kind::StdinWriteFailed.told(told).because(error))
-            }
+            First::Left(Err(error)) => Err(failed(error)),
         }
     }
 
-    /// Closes the pipe because a writer has said that there is no more.
-    fn end(&self) {
+    /// Closes the pipe because a writer has said that there is no more; at a terminal that is typed, and not counted.
+    async fn end(&self, pipe: Option<&Fd>, patience: Duration) -> Result<()> {
+        if let (Some(typing), Some(pipe)) = (&self.typing, pipe) {
+            let typed = typing.end_of_file(pipe).map_err(failed)?;
+            self.put(pipe, &typed, &Cell::new(0), patience).await?;
+        }
         self.ended.set(true);
         self.close();
+        Ok(())
     }
 
     /// Waits for the turn to write; behind a flow at most for `patience`, since that may take any time.
@@ -230,6 +259,11 @@ async fn write_all(
         }
     }
     Ok(())
+}
+
+fn failed(error: Errno) -> Error {
+    let told = format!("the write to standard input failed: {error}");
+    Kind::StdinWriteFailed.told(told).because(error)
 }
 
 fn already_closed() -> Error {

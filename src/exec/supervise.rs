@@ -94,6 +94,9 @@ async fn end_of(exec: &Exec, child: &Child, deadline: Deadline, limits: &Limits)
     }
     let exit = child.exited().await;
     exec.tree.reaped();
+    if let Some(terminal) = &exec.terminal {
+        terminal.leave();
+    }
     if exec.reap && !timed_out {
         end_tree(exec, Reach::Group, limits).await;
     }
@@ -157,6 +160,7 @@ mod tests {
             reap: false,
             tree: Tree::new(1, None),
             stdin: Stdin::new(None),
+            terminal: None,
             running: Running::new(running),
             spill: Spill::new(&spills),
             memory: Share::new(&Budget::new(0)),

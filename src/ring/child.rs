@@ -46,6 +46,8 @@ pub struct Image {
     pub bounds: Bounds,
     /// Descriptors that become 0, 1 and 2; every other is closed.
     pub stdio: [OwnedFd; 3],
+    /// True when the first of them is a terminal: the child leads a session of its own, and it is its terminal.
+    pub terminal: bool,
 }
 
 /// How a child ended.
@@ -256,6 +258,7 @@ struct Plan {
     descriptors: Option<u64>,
     timer_slack: Option<u64>,
     stdio: [RawFd; 3],
+    terminal: bool,
     /// Signals that we ignore: children start with the default for all.
     ignored: &'static [i32],
     orders: Orders,
@@ -283,6 +286,7 @@ impl Plan {
             descriptors: image.descriptors,
             timer_slack: image.timer_slack,
             stdio: image.stdio.each_ref().map(AsRawFd::as_raw_fd),
+            terminal: image.terminal,
             ignored: ignored_signals(),
             orders: Orders::of(&image.bounds),
             error: 0,
@@ -376,10 +380,18 @@ unsafe fn prepare(plan: &Plan) -> Result<(), i32> {
     // SAFETY: plain system calls on values; the pointers are those of the plan. The credentials are set by the raw
     // calls because the library's would also change the threads of the parent, whose memory we share.
     unsafe {
-        check(libc::setpgid(0, 0).into())?;
+        if plan.terminal {
+            // The leader of a session also leads a group of the same number.
+            check(libc::setsid().into())?;
+        } else {
+            check(libc::setpgid(0, 0).into())?;
+        }
         // Numbers below 3 are taken in the daemon, so no source is overwritten before it is copied.
         for (target, source) in (0..).zip(plan.stdio) {
             check(libc::dup2(source, target).into())?;
+        }
+        if plan.terminal {
+            check(libc::ioctl(0, libc::TIOCSCTTY, 0).into())?;
         }
         if let Some(score) = &plan.oom_score {
             let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);

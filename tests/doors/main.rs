@@ -15,6 +15,7 @@ mod process;
 mod reply;
 mod request;
 mod scratch;
+mod terminal;
 
 mod access;
 mod bodies;
@@ -35,6 +36,7 @@ mod exec_signal;
 mod exec_start;
 mod exec_stdin_put;
 mod exec_stream;
+mod exec_terminal;
 mod exec_usage;
 mod exec_wait;
 mod fan_out;

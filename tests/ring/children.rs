@@ -31,6 +31,7 @@ fn image(program: &str) -> child::Image {
         timer_slack: None,
         bounds: child::Bounds::default(),
         stdio: [(); 3].map(|()| null.try_clone().expect("a descriptor").into()),
+        terminal: false,
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::limits::{LimitsField, NumberField, allowance};
+use super::terminal::TtyField;
 use crate::error::{Kind, Result};
 use crate::exec::{Account, Launch, Shell};
 
@@ -25,6 +26,7 @@ pub(super) struct StartRequest {
     timeout_sec: Option<f64>,
     #[serde(default)]
     stdin: bool,
+    tty: Option<TtyField>,
     #[serde(default)]
     reap_group_on_exit: bool,
     #[serde(default)]
@@ -82,6 +84,7 @@ impl StartRequest {
             return Err(Kind::Malformed.told("command must not be empty when shell is false"));
         }
         let allowance = allowance(self.limits, self.nice, self.oom_score_adj)?;
+        let terminal = self.tty.map(TtyField::into_size).transpose()?;
         let arguments = self.command.iter().map(String::len);
         let variables = self.env.iter().map(|(key, value)| key.len() + value.len());
         // Each string also costs its NUL and its place in the vector.
@@ -99,6 +102,7 @@ impl StartRequest {
             group: self.group.map(Account::from),
             timeout: timeout.flatten(),
             stdin: self.stdin,
+            terminal,
             reap_group_on_exit: self.reap_group_on_exit,
             inherit_image_env: self.inherit_image_env,
             allowance,

@@ -190,10 +190,11 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         | Kind::StillRunning
         | Kind::AlreadyAcked
         | Kind::StdinNotRequested
-        | Kind::StdinOffset => StatusCode::CONFLICT,
+        | Kind::StdinOffset
+        | Kind::NoTerminal => StatusCode::CONFLICT,
         Kind::UnknownExec | Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::StdinWriteTimeout | Kind::ClientStalled => StatusCode::REQUEST_TIMEOUT,
-        Kind::StdinClosed => StatusCode::GONE,
+        Kind::StdinClosed | Kind::TerminalClosed => StatusCode::GONE,
         Kind::StdinWriteTooLarge | Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::UnsupportedCoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Kind::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
@@ -223,6 +224,8 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::StdinWriteFailed => "stdin_write_failed",
         Kind::Busy => "busy",
         Kind::StdinOffset => "stdin_offset",
+        Kind::NoTerminal => "no_terminal",
+        Kind::TerminalClosed => "terminal_closed",
         _ => return None,
     })
 }

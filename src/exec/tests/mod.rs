@@ -96,6 +96,7 @@ fn launch(id: &str, script: &str) -> Launch {
         group: None,
         timeout: None,
         stdin: false,
+        terminal: None,
         reap_group_on_exit: false,
         inherit_image_env: false,
         allowance: Allowance::default(),
