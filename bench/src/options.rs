@@ -20,7 +20,7 @@ usage: ringbench [options]
   --md PATH         write the results as Markdown
   --list            print the scenario names
 peers, started by the harness itself:
-  serve-axum [--port N] [--chunk BYTES] [--token TOKEN]
+  serve-axum [--port N] [--chunk BYTES] [--token TOKEN] [--nodelay]
   serve-bare [--port N]";
 
 /// One run of the harness.
@@ -97,12 +97,14 @@ fn parse_axum(mut words: impl Iterator<Item = String>) -> Result<Command> {
         port: 0,
         chunk: 4096,
         token: String::new(),
+        nodelay: false,
     };
     while let Some(flag) = words.next() {
         match flag.as_str() {
             "--port" => config.port = value(&flag, &mut words)?,
             "--chunk" => config.chunk = value(&flag, &mut words)?,
             "--token" => config.token = value(&flag, &mut words)?,
+            "--nodelay" => config.nodelay = true,
             _ => bail!("unknown option {flag}\n{USAGE}"),
         }
     }
