@@ -18,6 +18,13 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on cpu {cpu}"))
 }
 
+/// Lets the calling thread run on the first `count` CPUs. Inherited like a pin.
+pub(crate) fn float(count: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    (0..count).for_each(|cpu| set.set(cpu));
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on {count} cpus"))
+}
+
 /// CPU time of a whole process in seconds: user and system, ended threads included, children not.
 ///
 /// It is what utime and stime of `/proc/PID/stat` add up to, in nanoseconds instead of ticks of 10 ms.

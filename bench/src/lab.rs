@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{LargeFile, MIB, Tree};
 use crate::options::Options;
-use crate::target::{self, Kind, Server};
+use crate::target::{self, Kind, Server, Setup};
 
 pub(crate) struct Lab {
     pub(crate) options: Options,
@@ -73,7 +73,11 @@ impl Lab {
     }
 
     pub(crate) fn start(&self, kind: Kind) -> Result<Server> {
-        Server::start(kind, &self.options.ringd, self.dir())
+        self.start_with(kind, &Setup::default())
+    }
+
+    pub(crate) fn start_with(&self, kind: Kind, setup: &Setup) -> Result<Server> {
+        Server::start(kind, setup, &self.options.ringd, self.dir())
     }
 
     /// Starts those servers that are installed, in order, and says which are not.

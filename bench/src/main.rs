@@ -25,6 +25,7 @@ fn main() -> Result<()> {
         Command::Run(options) => run(options),
         Command::ServeAxum(config) => baseline::axum::serve(config),
         Command::ServeBare { port } => baseline::bare::serve(port),
+        Command::Emit { lines, bytes } => fixture::emit(lines, bytes),
         Command::List => {
             ALL.iter()
                 .for_each(|scenario| println!("{}", scenario.name));

@@ -15,13 +15,17 @@ usage: ringbench [options]
   --rounds N        measured rounds of each scenario; default 7
   --size MIB        size of the large file in MiB; default 1024
   --files N         files of the small-file tree; default 20000
+  --followers N     followers of one exec in fanout-500; default 500
+  --fanout MIB      what that exec writes, in MiB; default 16
+  --execs N         programs started by exec-storm; default 1000
   --dir PATH        where the work directory is made; default: the system's temporary directory
   --out PATH        write the results as JSON
   --md PATH         write the results as Markdown
   --list            print the scenario names
 peers, started by the harness itself:
-  serve-axum [--port N] [--chunk BYTES] [--token TOKEN]
-  serve-bare [--port N]";
+  serve-axum [--port N] [--chunk BYTES] [--token TOKEN] [--nodelay]
+  serve-bare [--port N]
+  emit --lines N --bytes N   writes numbered lines once a byte comes in";
 
 /// One run of the harness.
 pub(crate) struct Options {
@@ -31,6 +35,9 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     pub(crate) size_mib: u64,
     pub(crate) files: usize,
+    pub(crate) followers: usize,
+    pub(crate) fanout_mib: usize,
+    pub(crate) execs: usize,
     pub(crate) dir: PathBuf,
     pub(crate) out: Option<PathBuf>,
     pub(crate) md: Option<PathBuf>,
@@ -40,6 +47,7 @@ pub(crate) enum Command {
     Run(Options),
     ServeAxum(axum::Config),
     ServeBare { port: u16 },
+    Emit { lines: usize, bytes: usize },
     List,
     Help,
 }
@@ -49,6 +57,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command> 
     match words.peek().map(String::as_str) {
         Some("serve-axum") => parse_axum(words.skip(1)),
         Some("serve-bare") => parse_bare(words.skip(1)),
+        Some("emit") => parse_emit(words.skip(1)),
         _ => parse_run(words),
     }
 }
@@ -60,6 +69,9 @@ fn parse_run(mut words: impl Iterator<Item = String>) -> Result<Command> {
         rounds: 7,
         size_mib: 1024,
         files: 20_000,
+        followers: 500,
+        fanout_mib: 16,
+        execs: 1000,
         dir: std::env::temp_dir(),
         out: None,
         md: None,
@@ -78,6 +90,9 @@ fn parse_run(mut words: impl Iterator<Item = String>) -> Result<Command> {
             "--rounds" => options.rounds = value(&flag, &mut words)?,
             "--size" => options.size_mib = value(&flag, &mut words)?,
             "--files" => options.files = value(&flag, &mut words)?,
+            "--followers" => options.followers = value(&flag, &mut words)?,
+            "--fanout" => options.fanout_mib = value(&flag, &mut words)?,
+            "--execs" => options.execs = value(&flag, &mut words)?,
             "--dir" => options.dir = value(&flag, &mut words)?,
             "--out" => options.out = Some(value(&flag, &mut words)?),
             "--md" => options.md = Some(value(&flag, &mut words)?),
@@ -89,6 +104,9 @@ fn parse_run(mut words: impl Iterator<Item = String>) -> Result<Command> {
     if options.rounds == 0 || options.size_mib == 0 || options.files == 0 {
         bail!("--rounds, --size and --files must be at least 1");
     }
+    if options.followers < 5 || options.fanout_mib == 0 || options.execs == 0 {
+        bail!("--followers must be at least 5, --fanout and --execs at least 1");
+    }
     Ok(Command::Run(options))
 }
 
@@ -97,12 +115,14 @@ fn parse_axum(mut words: impl Iterator<Item = String>) -> Result<Command> {
         port: 0,
         chunk: 4096,
         token: String::new(),
+        nodelay: false,
     };
     while let Some(flag) = words.next() {
         match flag.as_str() {
             "--port" => config.port = value(&flag, &mut words)?,
             "--chunk" => config.chunk = value(&flag, &mut words)?,
             "--token" => config.token = value(&flag, &mut words)?,
+            "--nodelay" => config.nodelay = true,
             _ => bail!("unknown option {flag}\n{USAGE}"),
         }
     }
@@ -118,6 +138,21 @@ fn parse_bare(mut words: impl Iterator<Item = String>) -> Result<Command> {
         }
     }
     Ok(Command::ServeBare { port })
+}
+
+fn parse_emit(mut words: impl Iterator<Item = String>) -> Result<Command> {
+    let (mut lines, mut bytes) = (0, 0);
+    while let Some(flag) = words.next() {
+        match flag.as_str() {
+            "--lines" => lines = value(&flag, &mut words)?,
+            "--bytes" => bytes = value(&flag, &mut words)?,
+            _ => bail!("unknown option {flag}\n{USAGE}"),
+        }
+    }
+    if bytes == 0 {
+        bail!("--bytes must be at least 1");
+    }
+    Ok(Command::Emit { lines, bytes })
 }
 
 fn value<T: FromStr>(flag: &str, words: &mut impl Iterator<Item = String>) -> Result<T>

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 
-use crate::client::{Client, Manner};
+use crate::client::{Client, Connection, Manner};
 use crate::cpu;
 
 const TOKEN: &str = "ringbench-token";
@@ -50,7 +50,34 @@ impl Kind {
     }
 }
 
-/// A running server, pinned to the server CPU. Ended when dropped.
+/// Where a server may run, with all its threads and children.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Placement {
+    #[default]
+    ServerCpu,
+    /// The server CPU and the load CPU.
+    BothCpus,
+}
+
+impl Placement {
+    /// Moves the calling thread; what it starts then inherits that.
+    fn apply(self) -> Result<()> {
+        match self {
+            Self::ServerCpu => cpu::pin(cpu::SERVER_CPU),
+            Self::BothCpus => cpu::float(2),
+        }
+    }
+}
+
+/// How a server is started beyond its defaults.
+#[derive(Clone, Default)]
+pub(crate) struct Setup {
+    pub(crate) placement: Placement,
+    /// Further words on its command line.
+    pub(crate) flags: Vec<String>,
+}
+
+/// A running server. Ended when dropped.
 pub(crate) struct Server {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
@@ -61,9 +88,9 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server. `Err` also when its program is not there; `available` says that beforehand.
-    pub(crate) fn start(kind: Kind, ringd: &Path, dir: &Path) -> Result<Self> {
+    pub(crate) fn start(kind: Kind, setup: &Setup, ringd: &Path, dir: &Path) -> Result<Self> {
         let log = dir.join(format!("{}.log", kind.name()));
-        let server = Self::spawn(kind, ringd, dir, &log)
+        let server = Self::spawn(kind, setup, ringd, dir, &log)
             .with_context(|| format!("cannot start {}", kind.name()));
         let server = server.with_context(|| format!("its log says: {:?}", tail(&log)))?;
         if kind == Kind::Ringd {
@@ -72,7 +99,7 @@ impl Server {
         Ok(server)
     }
 
-    fn spawn(kind: Kind, ringd: &Path, dir: &Path, log: &Path) -> Result<Self> {
+    fn spawn(kind: Kind, setup: &Setup, ringd: &Path, dir: &Path, log: &Path) -> Result<Self> {
         if kind == Kind::Nginx {
             return Self::spawn_nginx(dir, log);
         }
@@ -94,9 +121,10 @@ impl Server {
             Kind::Axum | Kind::Nginx => command.args(["serve-axum", "--token", TOKEN]),
         };
         command
+            .args(&setup.flags)
             .env("RINGD_DISK_RESERVE_BYTES", "0")
             .stdout(Stdio::piped());
-        let mut child = launch(command, log)?;
+        let mut child = launch(command, setup.placement, log)?;
         let mut stdout = child.stdout.take().context("the child has no stdout")?;
         let announced = announced_address(&mut stdout);
         let server = Self {
@@ -132,7 +160,7 @@ impl Server {
         let server = Self {
             kind: Kind::Nginx,
             address,
-            child: launch(command, log)?,
+            child: launch(command, Placement::ServerCpu, log)?,
             _stdout: None,
         };
         let start = Instant::now();
@@ -161,6 +189,10 @@ impl Server {
 
     pub(crate) fn client(&self, manner: Manner) -> Result<Client> {
         Client::connect(self.address, TOKEN, manner)
+    }
+
+    pub(crate) fn connection(&self, manner: Manner) -> Result<Connection> {
+        Connection::connect(self.address, TOKEN, manner)
     }
 
     pub(crate) fn token(&self) -> &'static str {
@@ -212,8 +244,17 @@ pub(crate) fn available(kind: Kind, ringd: &Path) -> bool {
     }
 }
 
-/// Starts a command on the server CPU with a clean environment; its stderr goes to `log`.
-pub(crate) fn launch(mut command: Command, log: &Path) -> Result<Child> {
+/// Whether this ringd knows a setting.
+pub(crate) fn knows_setting(ringd: &Path, name: &str) -> bool {
+    let printed = Command::new(ringd)
+        .args(["serve", "--print-config"])
+        .env_clear()
+        .output();
+    printed.is_ok_and(|printed| String::from_utf8_lossy(&printed.stdout).contains(name))
+}
+
+/// Starts a command with a clean environment; its stderr goes to `log`.
+pub(crate) fn launch(mut command: Command, placement: Placement, log: &Path) -> Result<Child> {
     let kept: Vec<_> = command
         .get_envs()
         .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
@@ -225,7 +266,7 @@ pub(crate) fn launch(mut command: Command, log: &Path) -> Result<Child> {
         .envs(kept);
     command.stdin(Stdio::null()).stderr(File::create(log)?);
     // The child inherits the pin of the thread that starts it.
-    cpu::pin(cpu::SERVER_CPU)?;
+    placement.apply()?;
     let child = command.spawn();
     cpu::pin(cpu::LOAD_CPU)?;
     child.with_context(|| format!("cannot run {}", command.get_program().to_string_lossy()))

@@ -1,25 +1,27 @@
 //! The usual shape of such a service: axum on a current-thread tokio, tokio::fs, the tar crate on blocking threads.
 //!
-//! What it does not set is the library's default: Nagle's algorithm, the number of blocking threads, copy buffers.
+//! What it does not set is the library's default: Nagle's algorithm (there is a switch), the number of blocking
+//! threads, copy buffers.
 
-use std::collections::HashMap;
+mod exec;
+mod record;
+
 use std::io::{BufReader, BufWriter, Seek};
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt;
 use futures_util::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
 use tokio_util::io::{ReaderStream, StreamReader};
 
 const SPOOL_BUFFER_BYTES: usize = 64 << 10;
@@ -31,12 +33,14 @@ pub(crate) struct Config {
     /// Size of one read of a download, in bytes. tokio-util's default is 4096.
     pub(crate) chunk: usize,
     pub(crate) token: String,
+    /// Sets TCP_NODELAY on every connection.
+    pub(crate) nodelay: bool,
 }
 
 struct App {
     chunk: usize,
     credential: String,
-    execs: Mutex<HashMap<String, Outcome>>,
+    execs: exec::Execs,
 }
 
 type Shared = State<Arc<App>>;
@@ -49,6 +53,12 @@ pub(crate) fn serve(config: Config) -> anyhow::Result<()> {
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", config.port)).await?;
         println!("listening tcp://{}", listener.local_addr()?);
+        let nodelay = config.nodelay;
+        let listener = listener.tap_io(move |stream| {
+            if nodelay && let Err(error) = stream.set_nodelay(true) {
+                eprintln!("axum: cannot set TCP_NODELAY: {error}");
+            }
+        });
         axum::serve(listener, router(config)).await?;
         Ok(())
     })
@@ -58,14 +68,16 @@ fn router(config: Config) -> Router {
     let app = Arc::new(App {
         chunk: config.chunk,
         credential: format!("Bearer {}", config.token),
-        execs: Mutex::new(HashMap::new()),
+        execs: exec::Execs::default(),
     });
     Router::new()
         .route("/v1/fs/file", get(read_file).put(write_file))
         .route("/v1/fs/tar", get(pack_tree).put(unpack_tree))
-        .route("/v1/exec/start", post(start_exec))
-        .route("/v1/exec/{id}", get(poll_exec))
-        .route("/v1/exec/{id}/ack", post(ack_exec))
+        .route("/v1/exec/start", post(exec::start))
+        .route("/v1/exec/{id}", get(exec::poll))
+        .route("/v1/exec/{id}/stream", get(exec::stream))
+        .route("/v1/exec/{id}/stdin", post(exec::write_stdin))
+        .route("/v1/exec/{id}/ack", post(exec::ack))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&app), authorize))
         .route("/v1/health", get(health))
         .with_state(app)
@@ -107,13 +119,11 @@ struct Health {
 }
 
 async fn health(State(app): Shared) -> Json<Health> {
-    let execs = app.execs.lock().unwrap_or_else(PoisonError::into_inner);
-    let busy = execs.values().any(|outcome| outcome.phase == "running");
     Json(Health {
         version: env!("CARGO_PKG_VERSION"),
         bootstrapped: true,
-        busy,
-        execs: execs.len(),
+        busy: app.execs.are_running(),
+        execs: app.execs.count(),
     })
 }
 
@@ -189,82 +199,4 @@ async fn unpack_tree(Query(query): Query<PathQuery>, body: Body) -> Result<Statu
     });
     unpacked.await??;
     Ok(StatusCode::NO_CONTENT)
-}
-
-#[derive(Deserialize)]
-struct StartRequest {
-    exec_id: String,
-    command: Vec<String>,
-    #[serde(default)]
-    env: HashMap<String, String>,
-}
-
-#[derive(Clone, Serialize)]
-struct Outcome {
-    exec_id: String,
-    phase: &'static str,
-    exit_code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-async fn start_exec(
-    State(app): Shared,
-    Json(request): Json<StartRequest>,
-) -> Result<Json<Outcome>, Failure> {
-    let (program, arguments) = request.command.split_first().ok_or("command is empty")?;
-    let child = Command::new(program)
-        .args(arguments)
-        .env_clear()
-        .envs(&request.env)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let id = request.exec_id;
-    let running = Outcome {
-        exec_id: id.clone(),
-        phase: "running",
-        exit_code: None,
-        stdout: String::new(),
-        stderr: String::new(),
-    };
-    app.execs
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(id.clone(), running.clone());
-    tokio::spawn(async move {
-        let output = child.wait_with_output().await;
-        let mut execs = app.execs.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(outcome) = execs.get_mut(&id) else {
-            return;
-        };
-        outcome.phase = "exited";
-        if let Ok(output) = output {
-            outcome.exit_code = output.status.code();
-            outcome.stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-            outcome.stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        }
-    });
-    Ok(Json(running))
-}
-
-async fn poll_exec(
-    State(app): Shared,
-    Path(id): Path<String>,
-) -> Result<Json<Outcome>, StatusCode> {
-    let execs = app.execs.lock().unwrap_or_else(PoisonError::into_inner);
-    execs
-        .get(&id)
-        .cloned()
-        .map(Json)
-        .ok_or(StatusCode::NOT_FOUND)
-}
-
-async fn ack_exec(State(app): Shared, Path(id): Path<String>) -> Result<Json<Outcome>, StatusCode> {
-    let mut execs = app.execs.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut outcome = execs.remove(&id).ok_or(StatusCode::NOT_FOUND)?;
-    outcome.phase = "acked";
-    Ok(Json(outcome))
 }

@@ -2,6 +2,8 @@
 //!
 //! GET /v1/fs/file sends as many bytes as the file has, all from one hot buffer. PUT /v1/fs/file receives and writes.
 //! POST /v1/spawn?path=PROGRAM&count=N spawns and waits N times and answers with the latencies in nanoseconds.
+//! POST /v1/spawn-many?path=PROGRAM&count=N&width=W keeps W of them running and answers with the nanoseconds of it all.
+//! POST /v1/capture?path=small&count=N runs a program that writes N zeros and reads them from a pipe of 1 MiB.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,8 +14,12 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::WaitOptions;
+
+use crate::fixture::Writer;
 
 const BUFFER_BYTES: usize = 256 << 10;
+const PIPE_BYTES: usize = 1 << 20;
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Serves until the process is ended. Prints `listening tcp://ADDRESS` first.
@@ -35,6 +41,7 @@ struct Request {
     method: String,
     path: String,
     count: usize,
+    width: usize,
     length: u64,
     route: String,
 }
@@ -63,6 +70,18 @@ fn converse(mut stream: TcpStream) -> Result<()> {
             ("POST", "/v1/spawn") => respond(
                 &mut stream,
                 &serde_json::to_vec(&spawn_times(&request.path, request.count)?)?,
+            )?,
+            ("POST", "/v1/spawn-many") => respond(
+                &mut stream,
+                spawn_many(&request.path, request.count, request.width)?
+                    .to_string()
+                    .as_bytes(),
+            )?,
+            ("POST", "/v1/capture") => respond(
+                &mut stream,
+                capture(&mut buffer, &request.path, request.count as u64)?
+                    .to_string()
+                    .as_bytes(),
             )?,
             (method, route) => bail!("no such route: {method} {route}"),
         }
@@ -106,6 +125,7 @@ fn parse_request(head: &str) -> Result<Request> {
         method,
         path: lookup("path").unwrap_or_default().to_owned(),
         count: lookup("count").map_or(Ok(1), str::parse)?,
+        width: lookup("width").map_or(Ok(1), str::parse)?,
         length: length.map_or(Ok(0), |(_, value)| value.trim().parse())?,
         route: route.to_owned(),
     })
@@ -192,4 +212,63 @@ fn spawn_times(program: &str, count: usize) -> Result<Vec<u64>> {
         }
     }
     Ok(times)
+}
+
+/// posix_spawn `count` times with `width` children alive at once. Nanoseconds until the last was waited for.
+fn spawn_many(program: &str, count: usize, width: usize) -> Result<u64> {
+    let start = Instant::now();
+    let mut alive = 0;
+    for begun in 0..count + width {
+        if begun < count {
+            Command::new(program)
+                .env_clear()
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            alive += 1;
+        }
+        if alive == 0 {
+            break;
+        }
+        if alive < width && begun < count {
+            continue;
+        }
+        let (_, status) = rustix::process::wait(WaitOptions::empty())?.context("no child ended")?;
+        alive -= 1;
+        if status.exit_status() != Some(0) {
+            bail!("{program} failed: {status:?}");
+        }
+    }
+    Ok(u64::try_from(start.elapsed().as_nanos())?)
+}
+
+/// Runs a writer of zeros and drops what it writes. Nanoseconds from before the spawn to after the wait.
+fn capture(buffer: &mut [u8], writer: &str, bytes: u64) -> Result<u64> {
+    let writer = [Writer::Small, Writer::Large]
+        .into_iter()
+        .find(|known| known.name() == writer)
+        .context("no such writer")?;
+    let start = Instant::now();
+    let command = writer.command(bytes);
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut pipe = child.stdout.take().context("the child has no stdout")?;
+    rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES)?;
+    let mut left = bytes;
+    loop {
+        let count = pipe.read(buffer)? as u64;
+        if count == 0 {
+            break;
+        }
+        left = left.checked_sub(count).context("too much was written")?;
+    }
+    if left > 0 || !child.wait()?.success() {
+        bail!("{command:?} failed, {left} bytes are missing");
+    }
+    Ok(u64::try_from(start.elapsed().as_nanos())?)
 }

@@ -1,6 +1,15 @@
-//! The load side: one keep-alive HTTP/1.1 connection that either spins or sleeps while it waits.
+//! The load side: keep-alive HTTP/1.1 connections that either spin or sleep while they wait.
 
+mod account;
+mod connection;
+mod crowd;
+mod events;
+mod follower;
+mod frames;
+mod head;
+mod incoming;
 mod many;
+mod script;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +18,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::net::RecvFlags;
 
+pub(crate) use connection::Connection;
+pub(crate) use crowd::{Crowd, Member};
+pub(crate) use follower::{Follower, Form};
+pub(crate) use head::Reply;
 pub(crate) use many::drive;
+pub(crate) use script::Script;
+
+use head::{Head, parse_head};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -25,13 +41,6 @@ pub(crate) enum Manner {
     Spin,
     /// An ordinary blocking client that copies what it receives. Shows what a user sees.
     Sleep,
-}
-
-/// Status and body length of a response whose head has been read.
-#[derive(Clone, Copy)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) length: u64,
 }
 
 pub(crate) struct Client {
@@ -114,9 +123,9 @@ impl Client {
     pub(crate) fn reply(&mut self) -> Result<Reply> {
         let mut wait = Wait::new();
         loop {
-            if let Some((reply, used)) = parse_head(&self.inbox)? {
+            if let Some((head, used)) = parse_head(&self.inbox)? {
                 self.inbox.drain(..used);
-                return Ok(reply);
+                return head.reply();
             }
             if self.inbox.len() > MAX_HEAD_BYTES {
                 bail!("a response head is over {MAX_HEAD_BYTES} bytes");
@@ -168,9 +177,10 @@ impl Client {
 
     /// Looks once for an answer without waiting. Only for a spinning connection.
     pub(crate) fn try_reply(&mut self) -> Result<Option<Reply>> {
-        let Some((reply, used)) = self.try_head()? else {
+        let Some((head, used)) = self.try_head()? else {
             return Ok(None);
         };
+        let reply = head.reply()?;
         let whole = used + usize::try_from(reply.length)?;
         if self.inbox.len() < whole {
             return Ok(None);
@@ -179,7 +189,7 @@ impl Client {
         Ok(Some(reply))
     }
 
-    fn try_head(&mut self) -> Result<Option<(Reply, usize)>> {
+    fn try_head(&mut self) -> Result<Option<(Head, usize)>> {
         let mut chunk = [0; 4096];
         match self.stream.read(&mut chunk) {
             Ok(0) => bail!("the server closed the connection"),
@@ -287,76 +297,4 @@ fn request_head(method: &str, target: &str, token: &str, length: u64) -> String 
     format!(
         "{method} {target} HTTP/1.1\r\nhost: ringbench\r\nauthorization: Bearer {token}\r\n{fields}\r\n"
     )
-}
-
-/// The head at the front of `bytes` and its size, or nothing while it is incomplete.
-fn parse_head(bytes: &[u8]) -> Result<Option<(Reply, usize)>> {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return Ok(None);
-    };
-    let head = std::str::from_utf8(&bytes[..end]).context("a response head is not text")?;
-    let mut lines = head.split("\r\n");
-    let first = lines.next().unwrap_or_default();
-    let status: u16 = first
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .with_context(|| format!("bad status line {first:?}"))?;
-    let mut length = None;
-    for line in lines {
-        let (name, value) = line
-            .split_once(':')
-            .with_context(|| format!("bad field {line:?}"))?;
-        if name.eq_ignore_ascii_case("content-length") {
-            length = Some(value.trim().parse()?);
-        }
-        if name.eq_ignore_ascii_case("transfer-encoding") {
-            bail!("chunked responses are not understood by this client");
-        }
-    }
-    let bodyless = status == 204 || status == 304;
-    let length = if bodyless {
-        0
-    } else {
-        length.context("a response has no content-length")?
-    };
-    Ok(Some((Reply { status, length }, end + 4)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_is_found_only_when_it_is_complete() {
-        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello";
-        for cut in 0..bytes.len() - 5 {
-            assert!(
-                parse_head(&bytes[..cut])
-                    .expect("no part of it is wrong")
-                    .is_none(),
-                "cut at {cut}"
-            );
-        }
-        let (reply, used) = parse_head(bytes)
-            .expect("the head is right")
-            .expect("the head is complete");
-        assert_eq!(
-            (reply.status, reply.length, used),
-            (200, 12, bytes.len() - 5)
-        );
-    }
-
-    #[test]
-    fn no_content_needs_no_length() {
-        let (reply, _) = parse_head(b"HTTP/1.1 204 No Content\r\n\r\n")
-            .expect("right")
-            .expect("complete");
-        assert_eq!((reply.status, reply.length), (204, 0));
-    }
-
-    #[test]
-    fn chunked_is_refused() {
-        assert!(parse_head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());
-    }
 }

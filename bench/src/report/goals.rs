@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Better, Metric, OURS, ScenarioReport, median};
+use super::{Better, Metric, OURS, ScenarioReport, Series, median};
 use crate::scenario::{metrics, names};
 
 /// One line of the table: promise, figure, verdict.
@@ -80,12 +80,51 @@ const RATIOS: &[RatioGoal] = &[
         metric: metrics::TAR_PUT_WALL,
         limit: 1.0,
     },
+    RatioGoal {
+        promise: "capture 1 GiB, writes of 8 KiB, no follower: rate at least 2.5 x axum",
+        scenario: names::CAPTURE,
+        peer: "axum",
+        metric: metrics::RATE_SMALL,
+        limit: 2.5,
+    },
+    RatioGoal {
+        promise: "capture 1 GiB, writes of 64 KiB, no follower: rate at least 2.5 x axum",
+        scenario: names::CAPTURE,
+        peer: "axum",
+        metric: metrics::RATE_LARGE,
+        limit: 2.5,
+    },
+    RatioGoal {
+        promise: "capture 1 GiB, one SSE follower: rate at least 3 x axum",
+        scenario: names::CAPTURE,
+        peer: "axum",
+        metric: metrics::RATE_SMALL_EVENTS,
+        limit: 3.0,
+    },
+    RatioGoal {
+        promise: "500 followers: CPU per line and follower at most 0.25 x axum",
+        scenario: names::FANOUT,
+        peer: "axum",
+        metric: metrics::FANOUT_CPU,
+        limit: 0.25,
+    },
+    RatioGoal {
+        promise: "exec storm: rate at least 0.8 x bare spawn and wait",
+        scenario: names::STORM,
+        peer: "bare",
+        metric: metrics::STORM_RATE,
+        limit: 0.8,
+    },
 ];
 
 const STALL_LIMIT_MS: f64 = 2.0;
 const GROWTH_LIMIT_MIB: f64 = 16.0;
 const IDLE_LIMIT_MIB: f64 = 6.0;
 const BINARY_LIMIT_MIB: f64 = 4.0;
+const FRAMES_LIMIT_GIB_S: f64 = 1.5;
+const DELAY_LIMIT: f64 = 1.1;
+const STREAM_LIMIT_BARE: f64 = 1.25;
+const STREAM_LIMIT_US: f64 = 150.0;
 
 pub(crate) fn judge(scenarios: &[ScenarioReport]) -> Vec<Goal> {
     let mut goals: Vec<Goal> = RATIOS
@@ -126,6 +165,35 @@ pub(crate) fn judge(scenarios: &[ScenarioReport]) -> Vec<Goal> {
         &format!("{ordinary}, spin client"),
         metrics::EXEC_P50_SPIN,
         metrics::TRIP_P50_SPIN,
+    ));
+    goals.push(judge_stream(scenarios));
+    goals.push(judge_most(
+        scenarios,
+        "exec start and follow, client with late ACKs: none over 35 ms",
+        names::EXEC_STREAM,
+        &[metrics::STALLS],
+        0.0,
+    ));
+    goals.push(judge_median(
+        scenarios,
+        "capture 1 GiB, one binary follower: at least 1.5 GiB/s",
+        names::CAPTURE,
+        metrics::RATE_SMALL_FRAMES,
+        FRAMES_LIMIT_GIB_S,
+    ));
+    goals.push(judge_median(
+        scenarios,
+        "followers beside stalled ones: at most 10 % later",
+        names::FANOUT,
+        metrics::FANOUT_DELAY,
+        DELAY_LIMIT,
+    ));
+    goals.push(judge_most(
+        scenarios,
+        "exec storm: no zombie and no descriptor left",
+        names::STORM,
+        &[metrics::ZOMBIES, metrics::DESCRIPTORS],
+        0.0,
     ));
     goals
 }
@@ -171,6 +239,27 @@ fn judge_most(
         promise: promise.to_owned(),
         measured,
         met: most.map(|series| series.max() <= limit),
+    }
+}
+
+/// The median over the rounds must be on the right side of the limit.
+fn judge_median(
+    scenarios: &[ScenarioReport],
+    promise: &str,
+    scenario: &str,
+    metric: Metric,
+    limit: f64,
+) -> Goal {
+    let median = find(scenarios, scenario)
+        .and_then(|scenario| scenario.find(OURS, metric.name))
+        .map(Series::median);
+    Goal {
+        promise: promise.to_owned(),
+        measured: median.map_or_else(unmeasured, |median| format!("{median:.2} {}", metric.unit)),
+        met: median.map(|median| match metric.better {
+            Better::Low => median <= limit,
+            Better::High => median >= limit,
+        }),
     }
 }
 
@@ -230,6 +319,27 @@ fn judge_exec(scenarios: &[ScenarioReport], promise: &str, exec: Metric, trip: M
     }
 }
 
+fn judge_stream(scenarios: &[ScenarioReport]) -> Goal {
+    let figures = find(scenarios, names::EXEC_STREAM).and_then(|scenario| {
+        let ours = &scenario.find(OURS, metrics::STREAM_P50.name)?.values;
+        let bare = &scenario.find("bare", metrics::STREAM_P50.name)?.values;
+        let above = ours
+            .iter()
+            .zip(bare)
+            .map(|(ours, bare)| ours - STREAM_LIMIT_BARE * bare)
+            .collect();
+        Some((median(ours.clone()), median(bare.clone()), median(above)))
+    });
+    Goal {
+        promise: "exec start and follow: p50 at most 1.25 x bare spawn and wait + 150 us"
+            .to_owned(),
+        measured: figures.map_or_else(unmeasured, |(ours, bare, above)| {
+            format!("{ours:.0} us, bare {bare:.0} us: 1.25 x bare + {above:.0} us")
+        }),
+        met: figures.map(|(.., above)| above <= STREAM_LIMIT_US),
+    }
+}
+
 fn find<'a>(scenarios: &'a [ScenarioReport], name: &str) -> Option<&'a ScenarioReport> {
     scenarios.iter().find(|scenario| scenario.name == name)
 }
@@ -241,7 +351,6 @@ fn unmeasured() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Series;
 
     fn get(ours: f64, bare: f64) -> Vec<ScenarioReport> {
         let mut series = vec![

@@ -73,7 +73,7 @@ fn write_scenario(out: &mut String, scenario: &ScenarioReport) -> std::fmt::Resu
     for series in in_metric_order(&scenario.series) {
         let ratio = scenario
             .ratio(series.target, series.metric)
-            .filter(|_| is_comparable(series));
+            .filter(|ratio| is_comparable(series) && ratio.is_finite());
         let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}"));
         let [median, min, max] = [series.median(), series.min(), series.max()].map(figure);
         writeln!(

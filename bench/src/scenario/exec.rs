@@ -52,7 +52,7 @@ const CPU: Metric = Metric {
 };
 
 /// Programs started per round and kind of client.
-const EXECS: usize = 300;
+pub(super) const EXECS: usize = 300;
 const MAX_POLLS: usize = 100_000;
 
 pub(super) fn run(lab: &Lab) -> Result<ScenarioReport> {
@@ -176,7 +176,7 @@ fn round_trips(client: &mut Client) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-fn bare_times(client: &mut Client, program: &Path) -> Result<Vec<f64>> {
+pub(super) fn bare_times(client: &mut Client, program: &Path) -> Result<Vec<f64>> {
     let (status, answer) = client.ask(
         "POST",
         &format!("/v1/spawn?path={}&count={EXECS}", program.display()),
@@ -190,7 +190,7 @@ fn bare_times(client: &mut Client, program: &Path) -> Result<Vec<f64>> {
 }
 
 /// A percentile of sorted values.
-fn at(sorted: &[f64], percent: usize) -> f64 {
+pub(super) fn at(sorted: &[f64], percent: usize) -> f64 {
     sorted
         .get(sorted.len().saturating_sub(1) * percent / 100)
         .copied()

@@ -1,11 +1,16 @@
 //! What is measured. One row of `ALL` per scenario; each alternates its targets inside every round.
 
+mod capture;
+mod contender;
 mod exec;
+mod exec_stream;
+mod fanout;
 mod get;
 mod get_cold;
 mod health;
 mod memory;
 mod put;
+mod storm;
 mod tar_get;
 mod tar_put;
 mod transfer;
@@ -47,6 +52,22 @@ pub(crate) const ALL: &[Scenario] = &[
         run: exec::run,
     },
     Scenario {
+        name: exec_stream::NAME,
+        run: exec_stream::run,
+    },
+    Scenario {
+        name: storm::NAME,
+        run: storm::run,
+    },
+    Scenario {
+        name: capture::NAME,
+        run: capture::run,
+    },
+    Scenario {
+        name: fanout::NAME,
+        run: fanout::run,
+    },
+    Scenario {
         name: health::NAME,
         run: health::run,
     },
@@ -58,20 +79,28 @@ pub(crate) const ALL: &[Scenario] = &[
 
 pub(crate) mod names {
     //! Names that the goals look up.
+    pub(crate) use super::capture::NAME as CAPTURE;
     pub(crate) use super::exec::NAME as EXEC;
+    pub(crate) use super::exec_stream::NAME as EXEC_STREAM;
+    pub(crate) use super::fanout::NAME as FANOUT;
     pub(crate) use super::get::NAME as GET;
     pub(crate) use super::get_cold::NAME as GET_COLD;
     pub(crate) use super::memory::NAME as MEMORY;
     pub(crate) use super::put::NAME as PUT;
+    pub(crate) use super::storm::NAME as STORM;
     pub(crate) use super::tar_get::NAME as TAR_GET;
     pub(crate) use super::tar_put::NAME as TAR_PUT;
 }
 
 pub(crate) mod metrics {
     //! Metrics that the goals look up.
+    pub(crate) use super::capture::{RATE_LARGE, RATE_SMALL, RATE_SMALL_EVENTS, RATE_SMALL_FRAMES};
     pub(crate) use super::exec::{EXEC_P50, EXEC_P50_SPIN, TRIP_P50, TRIP_P50_SPIN};
+    pub(crate) use super::exec_stream::{STALLS, STREAM_P50};
+    pub(crate) use super::fanout::{CPU as FANOUT_CPU, DELAY as FANOUT_DELAY};
     pub(crate) use super::get_cold::{STALL_MAX, STOLEN};
     pub(crate) use super::memory::{BINARY, GROWTHS, IDLE};
+    pub(crate) use super::storm::{DESCRIPTORS, RATE as STORM_RATE, ZOMBIES};
     pub(crate) use super::tar_put::WALL as TAR_PUT_WALL;
     pub(crate) use super::transfer::{CPU_PER_FILE, CPU_PER_FILE_SPIN, CPU_SPIN, RATE_SPIN};
 }

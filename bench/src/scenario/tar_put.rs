@@ -16,7 +16,7 @@ use crate::cpu;
 use crate::fixture::{MIB, tree_summary, warm_free_pages};
 use crate::lab::Lab;
 use crate::report::{Better, Metric, ScenarioReport};
-use crate::target::{Kind, Server, launch};
+use crate::target::{Kind, Placement, Server, launch};
 
 pub(crate) const NAME: &str = "tar-put-20k";
 
@@ -122,7 +122,11 @@ fn run_program(lab: &Lab, program: &str, root: &PathBuf) -> Result<Reading> {
         .arg("-C")
         .arg(root);
     let start = Instant::now();
-    let mut child = launch(command, &lab.dir().join("program.log"))?;
+    let mut child = launch(
+        command,
+        Placement::ServerCpu,
+        &lab.dir().join("program.log"),
+    )?;
     let pid = Pid::from_child(&child);
     // Left unreaped for a moment: its CPU clock can still be read.
     waitid(
