@@ -33,7 +33,7 @@ fn two_hundred_followers_are_told_the_same(driver: Driver) {
             let events = Events::follow(&daemon, "e", 0);
             let address = &daemon.addresses()[0];
             // One in nine breaks off somewhere in the middle, and resumes.
-            let breaks = (number % 9 == 0).then_some(number * 1200);
+            let breaks = number.is_multiple_of(9).then_some(number * 1200);
             let builder = thread::Builder::new().stack_size(256 << 10);
             let reading = move || read(address, events, breaks);
             builder.spawn_scoped(scope, reading).expect("a thread")
