@@ -201,8 +201,9 @@ impl Connection {
         while self.held.len() < size + 2 {
             self.more(got + self.held.len())?;
         }
-        let chunk = self.held.drain(..size).collect();
-        let end: Vec<u8> = self.held.drain(..2).collect();
+        let rest = self.held.split_off(size + 2);
+        let mut chunk = std::mem::replace(&mut self.held, rest);
+        let end = chunk.split_off(size);
         if end != b"\r\n" {
             return Err(Broken::Garbled(format!("a chunk that ends in {end:?}")));
         }

@@ -115,7 +115,8 @@ impl Events {
     pub(crate) fn try_next(&mut self) -> Result<Option<Event>, Broken> {
         loop {
             if let Some(end) = self.held.find("\n\n") {
-                let text: String = self.held.drain(..end + 2).collect();
+                let rest = self.held.split_off(end + 2);
+                let text = std::mem::replace(&mut self.held, rest);
                 let event = Event::parse(&text[..end]);
                 self.note(&event);
                 return Ok(Some(event));
@@ -243,10 +244,11 @@ impl Heard {
         let ends = self.changes.iter().skip(1).map(|(at, _)| *at);
         let ends = ends.chain([self.bytes.len()]);
         let runs = self.changes.iter().zip(ends);
-        let ours = runs.filter(|((_, whose), _)| *whose == stream);
-        ours.flat_map(|((from, _), to)| &self.bytes[*from..to])
-            .copied()
-            .collect()
+        let mut ours = Vec::new();
+        for ((from, _), to) in runs.filter(|((_, whose), _)| *whose == stream) {
+            ours.extend_from_slice(&self.bytes[*from..to]);
+        }
+        ours
     }
 
     /// Checks that this is all of an exec's output and its good end.

@@ -18,7 +18,7 @@ both![
 ];
 
 /// What each of the two streams carries.
-const HALF: usize = 128 << 10;
+const HALF: usize = 96 << 10;
 
 fn two_hundred_followers_are_told_the_same(driver: Driver) {
     let daemon = wide(driver);
