@@ -128,6 +128,7 @@ pub(super) struct Birth {
     pub(super) tree: Tree,
     pub(super) stdin: Stdin,
     pub(super) terminal: Option<Terminal>,
+    pub(super) began: Moment,
     pub(super) running: Running,
     pub(super) spill: Spill,
     pub(super) memory: Share,
@@ -138,7 +139,7 @@ impl Exec {
         Self {
             id: birth.id,
             serial: birth.serial,
-            began: clock::now(),
+            began: birth.began,
             started_at: birth.started_at,
             reap: birth.reap,
             tree: birth.tree,

@@ -207,6 +207,6 @@ const EVENT: usize = 16 * 1024;
 /// Bytes of output in a binary frame; also what is copied when a receiver takes one in part.
 const FRAME: usize = 64 * 1024;
 /// Binary frames offered at once.
-const MOST_FRAMES: usize = 8;
+const MOST_FRAMES: usize = 4;
 /// Bytes read from the file at once.
-const AT_ONCE: u64 = 256 * 1024;
+const AT_ONCE: u64 = 128 * 1024;

@@ -432,12 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn a_user_by_number_brings_nothing() {
+    fn a_user_by_number_brings_a_home_and_no_group() {
         let mut launch = launch(&["true"]);
         launch.user = Some(Account::Id(0));
         let program = resolve(&launch).expect("resolves");
         assert_eq!((program.uid, program.gid), (Some(0), None));
-        assert!(program.envp.is_empty());
+        assert!(program.envp.contains(&c"USER=root".to_owned()));
     }
 
     #[test]

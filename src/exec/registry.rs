@@ -463,6 +463,7 @@ impl Claim {
             tree: Tree::new(spawned.child.pid, mark).within(leaf.clone()),
             stdin: spawned.stdin,
             terminal: spawned.terminal,
+            began: spawned.began,
             running: Running::new(&execs.running),
             spill: Spill::new(&execs.spills),
             memory: Share::new(&execs.memory),

@@ -16,9 +16,12 @@ use super::terminal::{Input, Size, Terminal};
 use crate::error::{Error, Kind, Result};
 use crate::ring::Fd;
 use crate::ring::child::{Bounds, Child, Image};
+use crate::ring::clock::{self, Moment};
 
 /// A child that was just started, and our ends of what it talks through.
 pub(super) struct Spawned {
+    /// The moment before it was started.
+    pub(super) began: Moment,
     pub(super) child: Child,
     pub(super) stdin: Stdin,
     /// The read ends of its standard output and standard error, or of its terminal.
@@ -64,12 +67,14 @@ pub(super) async fn spawn(
         stdio: ends.far,
         terminal: ends.terminal.is_some(),
     };
+    let began = clock::now();
     let child = Child::start(image).await;
     let child = child.map_err(|refusal| match refusal.bound {
         Some(bound) => hold.allowance.refused(bound, refusal.error),
         None => failed(refusal.error),
     })?;
     Ok(Spawned {
+        began,
         child,
         stdin: ends.stdin,
         pipes: ends.pipes,

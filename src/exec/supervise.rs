@@ -161,6 +161,7 @@ mod tests {
             tree: Tree::new(1, None),
             stdin: Stdin::new(None),
             terminal: None,
+            began: clock::now(),
             running: Running::new(running),
             spill: Spill::new(&spills),
             memory: Share::new(&Budget::new(0)),

@@ -90,7 +90,7 @@ impl Texts {
 }
 
 /// Texts that are asked for at once.
-pub(super) const MOST_AT_ONCE: usize = 16;
+pub(super) const MOST_AT_ONCE: usize = 8;
 /// Texts kept while several follow.
 const MOST_TEXTS: usize = 128;
 /// Bytes kept while several follow.

@@ -116,12 +116,11 @@ impl Socket {
         }
     }
 
-    /// Waits until there is room to send, and lets others run after much was sent (`bytes` since the last call).
+    /// Waits until there is room to send.
     ///
     /// # Errors
     /// `ClientStalled`, `ClientGone`.
-    pub async fn room(&self, bytes: u64) -> Result<()> {
-        self.spend(bytes).await;
+    pub async fn room(&self) -> Result<()> {
         self.wait_writable().await
     }
 

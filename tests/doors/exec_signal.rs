@@ -136,8 +136,13 @@ fn a_real_time_signal_ends_the_command(driver: Driver) {
 
 fn a_group_is_stopped_and_goes_on(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    begin_pair(&daemon);
+    // Neither forks: a parent that waits for a stopped child to exec is not seen as stopped.
+    let script = "sleep 1000 & echo $! > child; echo $$ > parent; exec sleep 1000";
+    daemon.begin_script("e", script);
     let members = ["parent", "child"].map(|name| daemon.pid_in(name));
+    let is_sleep =
+        |pid| std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"sleep\n");
+    wait_until("both sleep", || members.iter().all(|pid| is_sleep(*pid)));
     let state = |pid| {
         stat(pid)
             .map(|fields| fields[0].clone())

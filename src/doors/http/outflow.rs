@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use super::body::Wire;
 use crate::error::{Kind, Result};
-use crate::ring::{Frame, Outflow, Step, file};
+use crate::ring::{Frame, Outflow, Step, file, turn};
 use crate::wire::http::chunked;
 use crate::wire::http::reply::Delimiter;
 
@@ -18,8 +18,8 @@ pub(super) struct Sender<'a> {
     owed: u64,
     /// True while nothing was sent, not even the head.
     untouched: bool,
-    /// Bytes sent by offers since the producer last waited.
-    offered: u64,
+    /// True when an offer was not taken whole.
+    is_full: bool,
 }
 
 impl<'a> Sender<'a> {
@@ -34,7 +34,7 @@ impl<'a> Sender<'a> {
             framing,
             owed,
             untouched: true,
-            offered: 0,
+            is_full: false,
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Sender<'a> {
         }
         let sent = self.wire.socket.try_send(&slices)?;
         self.untouched &= sent == 0;
-        self.offered += sent as u64;
+        self.is_full = true;
         let Some(mut beyond) = sent.checked_sub(self.held.len()) else {
             self.held.drain(..sent);
             return Ok(0);
@@ -124,6 +124,7 @@ impl<'a> Sender<'a> {
             }
         }
         self.held = rest;
+        self.is_full = taken < frames.len();
         let bytes = frames[..taken].iter().map(length).sum();
         self.owe_less(bytes)?;
         Ok(taken)
@@ -131,11 +132,15 @@ impl<'a> Sender<'a> {
 
     /// Sends what is held, or waits until there is room.
     async fn make_room(&mut self) -> Result<()> {
-        let offered = std::mem::take(&mut self.offered);
-        if self.held.is_empty() {
-            return self.wire.socket.room(offered).await;
+        // Among hundreds of followers with much to read, each has its turn after one offer.
+        turn().await;
+        if !self.held.is_empty() {
+            return self.release(false).await;
         }
-        self.release(false).await
+        if self.is_full {
+            self.wire.socket.room().await?;
+        }
+        Ok(())
     }
 
     /// Takes a small cached file into the held bytes, so that head and body are one packet.
