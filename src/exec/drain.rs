@@ -1,14 +1,17 @@
 //! Reading what a child writes: both pipes, to their ends or until told to stop.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use rustix::io::Errno;
+use rustix::pipe::fcntl_getpipe_size;
 
 use super::Stream;
 use super::entry::Exec;
+use super::pace::Pace;
 use super::spill;
 use super::together::{First, both, first};
-use crate::ring::{self, Fd, buffers};
+use crate::ring::{self, Fd, buffers, clock};
 
 /// The ends that output is read from: standard output and standard error; a terminal has only the first.
 pub(super) type Pipes = [Option<Rc<Fd>>; 2];
@@ -38,8 +41,8 @@ pub(super) async fn drain(exec: &Rc<Exec>, pipes: Pipes, stop: impl Future<Outpu
 /// What a round of reading came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Got {
-    /// All that was there.
-    All,
+    /// All that was there: how much.
+    All(usize),
     /// A burst; there may be more.
     Burst,
     /// The end of the stream.
@@ -49,13 +52,20 @@ enum Got {
 /// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
 async fn read(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) {
     let Some(end) = pipe else { return };
+    let mut pace = Pace::new(fcntl_getpipe_size(end).ok(), Instant::now());
     loop {
         spill::keep_pace(exec).await;
         match read_waiting(exec, stream, pipe) {
             Got::End => return,
             Got::Burst => ring::turn().await,
-            Got::All if end.readable().await.is_err() => return,
-            Got::All => {}
+            Got::All(bytes) => {
+                if let Some(pause) = pace.pause(bytes, Instant::now()) {
+                    clock::sleep(pause).await;
+                }
+                if end.readable().await.is_err() {
+                    return;
+                }
+            }
         }
     }
 }
@@ -75,7 +85,7 @@ fn read_waiting(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> Got {
                 spill::start_moving(exec);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Got::All,
+            Err(Errno::AGAIN) => return Got::All(taken),
             // The end of a terminal: nobody has it open.
             Err(Errno::IO) => return Got::End,
             Err(error) => {

@@ -19,6 +19,7 @@ mod kill;
 mod launch;
 mod limits;
 mod marks;
+mod pace;
 mod registry;
 mod replay;
 mod scan;
