@@ -5,6 +5,7 @@ mod document;
 mod events;
 mod input;
 mod limits;
+mod members;
 mod procs;
 mod request;
 mod result;

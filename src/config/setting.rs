@@ -274,7 +274,7 @@ pub static SETTINGS: &[Setting] = &[
         "536870912",
         "BYTES",
         limits.max_output_memory,
-        (0, u64::MAX),
+        (1, u64::MAX),
         "memory that kept output may take, of all execs together, before a start is answered 503"
     ),
     seconds!(

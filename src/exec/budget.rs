@@ -25,7 +25,17 @@ impl Budget {
 
     /// True when all is used.
     pub(super) fn is_spent(&self) -> bool {
-        self.used.get() >= self.most
+        self.is_spent_without(0)
+    }
+
+    /// True when `bytes` more can be taken.
+    pub(super) fn has(&self, bytes: u64) -> bool {
+        self.used.get().saturating_add(bytes) <= self.most
+    }
+
+    /// True when all would be used still, were `bytes` given back.
+    pub(super) fn is_spent_without(&self, bytes: u64) -> bool {
+        self.used.get().saturating_sub(bytes) >= self.most
     }
 }
 
@@ -57,7 +67,7 @@ impl Share {
 
     /// Takes `more` if the bound allows it; false, and nothing taken, when it does not.
     pub(super) fn take(&self, more: u64) -> bool {
-        let fits = self.budget.used.get().saturating_add(more) <= self.budget.most;
+        let fits = self.budget.has(more);
         if fits {
             self.set(self.bytes.get() + more);
         }

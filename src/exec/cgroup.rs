@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 
-use super::limits::Means;
+use super::allowance::Means;
 use crate::error::{Kind, Result};
 use crate::ring::cgroup::{Leaf, Subtree};
 use crate::ring::pool::{self, Lane};
@@ -60,18 +60,18 @@ impl Cgroups {
 
     /// Removes those leaves that have become empty.
     pub(super) async fn sweep(&self) {
-        let mut leaves = self.left.take();
+        let leaves = self.left.take();
         if leaves.is_empty() {
             return;
         }
+        let mut tried = leaves.clone();
         let job = move || {
-            leaves.retain(|leaf| !leaf.remove());
-            leaves
+            tried.retain(|leaf| !leaf.remove());
+            tried
         };
-        match pool::run_on(Lane::Processes, job).await {
-            Ok(rest) => self.left.borrow_mut().extend(rest),
-            Err(error) => tracing::warn!(%error, "cgroups of execs may stay behind"),
-        }
+        // What could not be tried is tried again.
+        let rest = pool::run_on(Lane::Processes, job).await.unwrap_or(leaves);
+        self.left.borrow_mut().extend(rest);
     }
 
     /// True when a leaf waits to be removed.

@@ -9,6 +9,7 @@ use rustix::pipe::fcntl_getpipe_size;
 use super::Stream;
 use super::entry::Exec;
 use super::pace::Pace;
+use super::spawn::PIPE_BYTES;
 use super::spill;
 use super::together::{First, both, first};
 use crate::ring::{self, Fd, buffers, clock};
@@ -30,10 +31,10 @@ pub(super) async fn drain(exec: &Rc<Exec>, pipes: Pipes, stop: impl Future<Outpu
         First::Right(()) => {
             // What was written before the stop counts, even if we were not told of it yet.
             let at_end = [
-                read_waiting(exec, Stream::Stdout, stdout.as_deref()),
-                read_waiting(exec, Stream::Stderr, stderr.as_deref()),
+                read_rest(exec, Stream::Stdout, stdout.as_deref()),
+                read_rest(exec, Stream::Stderr, stderr.as_deref()),
             ];
-            at_end != [Got::End; 2]
+            at_end != [true; 2]
         }
     }
 }
@@ -68,6 +69,18 @@ async fn read(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) {
             }
         }
     }
+}
+
+/// Reads what a full pipe holds, without waiting; true when that is its end.
+fn read_rest(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> bool {
+    for _ in 0..PIPE_BYTES.div_ceil(BURST) + 1 {
+        match read_waiting(exec, stream, pipe) {
+            Got::End => return true,
+            Got::All(_) => return false,
+            Got::Burst => {}
+        }
+    }
+    false
 }
 
 /// Reads what is there, up to a burst, without waiting.

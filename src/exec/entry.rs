@@ -261,6 +261,11 @@ impl Exec {
         self.changed.happen();
     }
 
+    /// Bytes of memory that the output takes.
+    pub(super) fn memory(&self) -> u64 {
+        self.memory.bytes()
+    }
+
     /// Says how much memory the output takes now.
     pub(super) fn account(&self) {
         let heads: usize = self.heads.borrow().iter().map(Capture::memory).sum();
@@ -283,6 +288,7 @@ impl Exec {
             wall: clock::now().since(self.began),
         }));
         self.running.take();
+        self.spill.rest();
         self.changed.happen();
     }
 

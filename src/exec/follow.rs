@@ -67,14 +67,14 @@ impl Follower {
     /// offered again the next time. To be called when [`Follower::look`] has told of output.
     ///
     /// # Errors
-    /// Those of `offer`, which answers how many it has taken.
+    /// `Busy` when output on disk cannot be read now; those of `offer`, which answers how many it has taken.
     pub async fn events(
         &mut self,
         offer: impl FnOnce(&[Frame<'_>]) -> Result<usize>,
     ) -> Result<()> {
         self.exec.texts.borrow_mut().make_room();
         if self.is_stored() && self.exec.texts.borrow_mut().find(self.cursor).is_none() {
-            self.recall_texts().await;
+            self.recall_texts().await?;
         }
         let mut texts = self.exec.texts.borrow_mut();
         let mut numbers = [0; texts::MOST_AT_ONCE];
@@ -91,28 +91,30 @@ impl Follower {
             count += 1;
             at = texts.at(number).to;
         }
-        let frame = |number| Frame {
+        let frame = |number: &usize| Frame {
             head: &[],
-            body: &texts.at(number).text,
+            body: &texts.at(*number).text,
         };
-        let frames = numbers.map(|number| if count == 0 { EMPTY } else { frame(number) });
-        let taken = offer(&frames[..count])?;
+        let frames: Vec<_> = numbers[..count].iter().map(frame).collect();
+        let taken = offer(&frames)?;
         if taken > 0 {
             self.cursor = texts.at(numbers[taken - 1]).to;
         }
+        drop((replay, texts));
+        self.exec.account();
         Ok(())
     }
 
     /// As [`Follower::events`], as binary frames (`wire/output`), whose bytes are not encoded and not copied.
     ///
     /// # Errors
-    /// Those of `offer`, which answers how many it has taken.
+    /// `Busy` when output on disk cannot be read now; those of `offer`, which answers how many it has taken.
     pub async fn frames(
         &mut self,
         offer: impl FnOnce(&[Frame<'_>]) -> Result<usize>,
     ) -> Result<()> {
         let recalled = match self.is_stored() {
-            true => spill::recall(&self.exec, self.cursor, AT_ONCE).await,
+            true => spill::recall(&self.exec, self.cursor).await?,
             false => crate::ring::buffers::Lease::none(),
         };
         let replay = self.exec.replay.borrow();
@@ -163,8 +165,8 @@ impl Follower {
     }
 
     /// Encodes stored output from the cursor on, so that this follower and those beside it find it.
-    async fn recall_texts(&self) {
-        let recalled = spill::recall(&self.exec, self.cursor, AT_ONCE).await;
+    async fn recall_texts(&self) -> Result<()> {
+        let recalled = spill::recall(&self.exec, self.cursor).await?;
         let replay = self.exec.replay.borrow();
         let mut texts = self.exec.texts.borrow_mut();
         let mut at = self.cursor;
@@ -181,12 +183,14 @@ impl Follower {
             }
             at += bytes.len() as u64;
         }
+        Ok(())
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
         self.exec.texts.borrow_mut().leave();
+        self.exec.account();
     }
 }
 
@@ -198,15 +202,9 @@ fn part(bytes: &[u8], from: u64, length: u64) -> &[u8] {
     &rest[..length.min(rest.len())]
 }
 
-const EMPTY: Frame<'static> = Frame {
-    head: &[],
-    body: &[],
-};
 /// Bytes of output in an event: what clients of the reference are used to.
 const EVENT: usize = 16 * 1024;
 /// Bytes of output in a binary frame; also what is copied when a receiver takes one in part.
 const FRAME: usize = 64 * 1024;
 /// Binary frames offered at once.
 const MOST_FRAMES: usize = 4;
-/// Bytes read from the file at once.
-const AT_ONCE: u64 = 128 * 1024;

@@ -1,13 +1,7 @@
-//! The processes of one exec: finding all of them, and ending them.
+//! Ending the processes of one exec, and sending signals to them.
 //!
-//! Members are the processes of the child's group, everything descended from them, and orphans that carry the exec's
-//! mark (see [`super::marks`]) with everything descended from those. So a daemon that forked twice and called
-//! `setsid` is found too. Where the exec has a cgroup, so is whoever is in it: a walk can be outrun by a process that
-//! forks all the time, the kernel's own list cannot.
-//!
-//! A group number outlives its group and may come back as somebody else's. It is trusted while the child was not
-//! reaped; later only while a member carries the mark (or marks cannot be read); and never again once the group was
-//! seen empty.
+//! They are those that a walk of the process table finds ([`super::members`]) and, where the exec has a cgroup, whoever
+//! is in it: a walk can be outrun by a process that forks all the time, the kernel's own list cannot.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -22,6 +16,7 @@ use rustix::process::{
     test_kill_process_group,
 };
 
+use super::members::{Target, children, members, members_below};
 use super::scan::{self, Process};
 use crate::error::{Error, Kind, Result};
 use crate::ring::cgroup::Leaf;
@@ -253,17 +248,6 @@ struct Pressed {
     left: bool,
 }
 
-/// What a walk looks for, as known at one moment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Target {
-    reach: Reach,
-    leader: i32,
-    reaped: bool,
-    gone: bool,
-    mark: Option<u64>,
-    reaper: i32,
-}
-
 /// A process for good: pid and start time.
 type Who = (i32, u64);
 
@@ -399,71 +383,6 @@ fn open(seen: &Process) -> Option<OwnedFd> {
     (now.started == seen.started).then_some(pidfd)
 }
 
-/// Live processes by their parent.
-type Children<'a> = HashMap<i32, Vec<&'a Process>>;
-
-fn children(all: &[Process]) -> Children<'_> {
-    let mut children = Children::new();
-    for process in all.iter().filter(|process| process.live) {
-        children.entry(process.parent).or_default().push(process);
-    }
-    children
-}
-
-/// The live members of the exec among `all`.
-fn members<'a>(
-    all: &'a [Process],
-    target: &Target,
-    slack: impl Fn(i32) -> Option<u64>,
-) -> Vec<&'a Process> {
-    let children = match target.reach {
-        Reach::Group => Children::new(),
-        Reach::All => children(all),
-    };
-    members_below(all, &children, target, slack)
-}
-
-fn members_below<'a>(
-    all: &'a [Process],
-    children: &Children<'a>,
-    target: &Target,
-    slack: impl Fn(i32) -> Option<u64>,
-) -> Vec<&'a Process> {
-    let in_group = |process: &&Process| process.live && process.group == target.leader;
-    let has_mark = |process: &Process| slack(process.pid).is_some_and(|ns| Some(ns) == target.mark);
-    // Zero is what a real-time policy shows: such a process says nothing about its mark.
-    let may_have_mark =
-        |process: &Process| slack(process.pid).is_none_or(|ns| ns == 0 || Some(ns) == target.mark);
-    let is_ours = !target.gone
-        && (!target.reaped
-            || target.mark.is_none()
-            || all.iter().filter(in_group).any(may_have_mark));
-
-    if target.reach == Reach::Group {
-        return all.iter().filter(in_group).filter(|_| is_ours).collect();
-    }
-    let is_root = |process: &Process| {
-        let leads = process.pid == target.leader && !target.reaped;
-        let orphaned = process.parent == target.reaper && !leads;
-        leads || (is_ours && in_group(&process)) || (orphaned && has_mark(process))
-    };
-    let mut pending: Vec<&Process> = all
-        .iter()
-        .filter(|process| process.live && is_root(process))
-        .collect();
-    let mut known: HashSet<i32> = pending.iter().map(|process| process.pid).collect();
-    let mut found = Vec::new();
-    while let Some(member) = pending.pop() {
-        found.push(member);
-        for child in children.get(&member.pid).into_iter().flatten() {
-            if known.insert(child.pid) {
-                pending.push(child);
-            }
-        }
-    }
-    found
-}
-
 /// Processes watched at a time; the walk is repeated when they have ended.
 const WATCHED: usize = 16;
 /// Walks that must find nobody before that is believed, beyond the first.
@@ -474,94 +393,3 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 const WALK_WAIT: Duration = Duration::from_secs(1);
 /// Pause between walks when no process can be watched.
 const BLIND_PAUSE: Duration = Duration::from_millis(20);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ME: i32 = 10;
-    const LEADER: i32 = 100;
-    const MARK: u64 = 50_001;
-
-    /// pid, parent, group, live.
-    fn table(rows: &[(i32, i32, i32, bool)]) -> Vec<Process> {
-        let row = |&(pid, parent, group, live): &(i32, i32, i32, bool)| Process {
-            pid,
-            parent,
-            group,
-            live,
-            started: 1,
-        };
-        rows.iter().map(row).collect()
-    }
-
-    fn check(
-        rows: &[(i32, i32, i32, bool)],
-        (reaped, gone): (bool, bool),
-        marked: &[i32],
-        expected: &[i32],
-    ) {
-        let all = table(rows);
-        let target = Target {
-            reach: Reach::All,
-            leader: LEADER,
-            reaped,
-            gone,
-            mark: Some(MARK),
-            reaper: ME,
-        };
-        let slack = |pid| Some(if marked.contains(&pid) { MARK } else { 50_000 });
-        let mut found: Vec<_> = members(&all, &target, slack)
-            .iter()
-            .map(|process| process.pid)
-            .collect();
-        found.sort_unstable();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn the_group_and_its_descendants_are_members() {
-        let rows = [
-            (LEADER, ME, LEADER, true),
-            (101, LEADER, LEADER, true),
-            (102, 101, 102, true),
-            (103, 102, 102, true),
-            (104, LEADER, LEADER, false),
-            (900, ME, 900, true),
-        ];
-        check(&rows, (false, false), &[LEADER], &[LEADER, 101, 102, 103]);
-    }
-
-    #[test]
-    fn an_orphan_with_the_mark_is_a_member_and_another_is_not() {
-        let rows = [
-            (200, ME, 200, true),
-            (201, 200, 201, true),
-            (300, ME, 300, true),
-        ];
-        check(&rows, (true, true), &[200], &[200, 201]);
-    }
-
-    #[test]
-    fn a_marked_process_that_is_no_orphan_of_ours_is_left_alone() {
-        check(&[(200, 1, 200, true)], (true, true), &[200], &[]);
-    }
-
-    #[test]
-    fn a_reused_group_number_is_left_alone() {
-        let rows = [(LEADER, ME, LEADER, true), (101, LEADER, LEADER, true)];
-        check(&rows, (true, true), &[], &[]);
-        check(&rows, (true, false), &[], &[]);
-    }
-
-    #[test]
-    fn a_group_is_trusted_as_a_whole_while_one_member_has_the_mark() {
-        let rows = [(101, ME, LEADER, true), (102, ME, LEADER, true)];
-        check(&rows, (true, false), &[102], &[101, 102]);
-    }
-
-    #[test]
-    fn a_leader_that_left_its_group_is_still_found() {
-        check(&[(LEADER, ME, 7, true)], (false, false), &[], &[LEADER]);
-    }
-}

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::account::{self, Account, User};
-use super::limits::Allowance;
+use super::allowance::Allowance;
 use super::terminal::{Input, Size};
 use crate::error::{Error, Kind, Result};
 use crate::ring::pool;

@@ -9,6 +9,7 @@
 //! ```
 
 mod account;
+mod allowance;
 mod budget;
 mod capture;
 mod cgroup;
@@ -17,8 +18,8 @@ mod entry;
 mod follow;
 mod kill;
 mod launch;
-mod limits;
 mod marks;
+mod members;
 mod pace;
 mod registry;
 mod replay;
@@ -38,11 +39,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use account::Account;
+pub use allowance::Allowance;
 pub use entry::{Excerpt, Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Next};
 pub use kill::Recipient;
 pub use launch::{Launch, Shell, Surroundings};
-pub use limits::Allowance;
 pub use registry::{Activity, Execs, Group};
 pub use scan::Detail;
 pub use terminal::Size;

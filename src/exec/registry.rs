@@ -273,15 +273,15 @@ impl Execs {
             acked.len() > most || oldest.is_some_and(|exec| exec.is_stale(now, ttl))
         };
         while is_due(&self.acked.borrow()) {
-            self.collect_oldest();
+            self.collect_oldest(|_| true);
         }
     }
 
-    /// Forgets the exec that was acked first; false when there is none.
-    fn collect_oldest(&self) -> bool {
-        let Some(exec) = self.acked.borrow_mut().pop_front() else {
-            return false;
-        };
+    /// Forgets the exec that was acked first of those that `takes` says yes to; false when there is none.
+    fn collect_oldest(&self, takes: impl Fn(&Exec) -> bool) -> bool {
+        let found = self.acked.borrow().iter().position(|exec| takes(exec));
+        let taken = found.and_then(|index| self.acked.borrow_mut().remove(index));
+        let Some(exec) = taken else { return false };
         self.by_id.borrow_mut().remove(&exec.id);
         self.give_back(exec.tree.mark());
         let group = exec.tree.group();
@@ -303,8 +303,15 @@ impl Execs {
             let told = format!("{unread} execs run or wait to be acked, and no more may");
             return Err(Kind::Busy.told(told));
         }
-        // What was acked was read: it may go before its time.
-        while self.memory.is_spent() && self.collect_oldest() {}
+        // What was acked was read: it may go before its time, if that helps.
+        let acked = self.acked.borrow().iter().map(|exec| exec.memory()).sum();
+        if !self.memory.is_spent_without(acked) {
+            while self.memory.is_spent() && self.collect_oldest(|exec| exec.memory() > 0) {}
+        }
+        let disk = &self.spills.budget;
+        while !disk.has(self.limits.spill_bytes)
+            && self.collect_oldest(|exec| exec.spill.bytes() > 0)
+        {}
         if self.memory.is_spent() {
             let used = self.memory.used();
             let told = format!("the output of execs takes {used} bytes, and no more may be kept");

@@ -93,7 +93,7 @@ impl Replay {
 
     /// Bytes of memory in use.
     pub(super) fn memory(&self) -> usize {
-        self.allocated + self.runs.len() * size_of::<Run>()
+        self.allocated + self.runs.capacity() * size_of::<Run>()
     }
 
     /// Appends bytes that were read from `stream`; a large buffer is taken over, and an empty one left in its place.
@@ -161,6 +161,13 @@ impl Replay {
         self.stores && self.total - self.in_memory() > self.capacity + MOST_WAITING
     }
 
+    /// Where the bytes from `from` on lie in the file, as many of `most` as lie in one piece; nothing when `from` is not there.
+    pub(super) fn on_disk(&self, from: u64, most: u64) -> Option<Span> {
+        let left = self.in_memory().checked_sub(from)?;
+        let is_held = left > 0 && from >= self.oldest();
+        is_held.then(|| self.window.span(from, most.min(left)))
+    }
+
     /// The file's bookkeeping, to place the oldest block.
     pub(super) fn window(&mut self) -> &mut Window {
         &mut self.window
@@ -177,6 +184,22 @@ impl Replay {
             && let Some(block) = self.blocks.pop_front()
         {
             self.window.settle(block.bytes.len() as u64);
+            self.forget(block);
+            self.forget_old_runs();
+        }
+    }
+
+    /// Drops the oldest block, which begins at `start` and has no place in the file, which is empty.
+    pub(super) fn skip(&mut self, start: u64) {
+        let is_first = self
+            .blocks
+            .front()
+            .is_some_and(|first| first.start == start);
+        if self.stores
+            && is_first
+            && self.window.size() == 0
+            && let Some(block) = self.blocks.pop_front()
+        {
             self.forget(block);
             self.forget_old_runs();
         }
@@ -308,7 +331,7 @@ fn length(bytes: u64) -> usize {
 /// A run shorter than this is continued by the next bytes of its stream.
 const SHORT_RUN: u64 = 1024;
 /// Runs that are told apart; of a log with more, the oldest are given up.
-const MOST_RUNS: usize = 1 << 20;
+const MOST_RUNS: usize = 1 << 19;
 /// Bytes of a block in a log with little memory.
 const LEAST_BLOCK: usize = 4096;
 /// Bytes that a block begins with.

@@ -161,6 +161,37 @@ fn what_is_given_up_while_it_is_stored_is_not_stored() {
     assert_eq!((gap, bytes.len()), (Some((0, 12)), 4));
 }
 
+#[test]
+fn what_is_stored_while_a_read_is_under_way_is_not_in_it() {
+    let mut log = log(4, 8, 4);
+    (0..6).for_each(|_| log.push(Stream::Stdout, b"abcd"));
+    log.store();
+    let before = log
+        .replay
+        .on_disk(log.replay.oldest(), 100)
+        .expect("it is there");
+    log.push(Stream::Stdout, b"efgh");
+    log.store();
+    assert!(before.offset + before.length <= log.replay.in_memory() - 4);
+}
+
+#[test]
+fn a_block_without_a_place_is_dropped_and_the_next_one_stored() {
+    let mut log = log(4, 100, 4);
+    (0..4).for_each(|_| log.push(Stream::Stdout, b"abcd"));
+    let (start, bytes) = log.replay.excess().expect("much is due");
+    drop(bytes);
+    log.replay.skip(start);
+    assert_eq!(log.replay.oldest(), 4);
+    log.store();
+    let (gap, bytes) = log.drain(0, 9);
+    assert_eq!((gap, bytes.len()), (Some((0, 4)), 12));
+    // Where something is stored, what follows it is not dropped.
+    log.push(Stream::Stdout, b"efgh");
+    log.replay.skip(12);
+    assert_eq!(log.drain(4, 9).1.len(), 16);
+}
+
 proptest! {
     #[test]
     fn the_log_agrees_with_a_naive_one(
@@ -202,6 +233,16 @@ proptest! {
         prop_assert!(log.file.len() as u64 <= stored);
         let allocated: usize = log.replay.blocks.iter().map(|one| one.bytes.capacity()).sum();
         prop_assert_eq!(log.replay.allocated, allocated);
+
+        // What is read from the file ends where memory begins: beyond lie the bytes of an earlier round.
+        if let Some(span) = log.replay.on_disk(from, most as u64) {
+            let [index, place, count] = [from, span.position, span.length].map(length);
+            prop_assert!(span.length > 0 && from >= start && from + span.length <= log.replay.in_memory());
+            let expected: Vec<u8> = naive[index..index + count].iter().map(|(byte, _)| *byte).collect();
+            prop_assert_eq!(&log.file[place..place + count], &expected[..]);
+        } else {
+            prop_assert!(from < start || from >= log.replay.in_memory());
+        }
 
         let (gap, bytes) = log.drain(from, most);
         prop_assert_eq!(gap, (from < start && from < total).then_some((from, start)));

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::Limits;
+use super::allowance::Allowance;
 use super::drain::Pipes;
 use super::launch::Program;
-use super::limits::Allowance;
 use super::stdin::Stdin;
 use super::terminal::{Input, Size, Terminal};
 use crate::error::{Error, Kind, Result};
@@ -137,4 +137,4 @@ fn failed(error: io::Error) -> Error {
 }
 
 /// Room of an output pipe (`bench`: three times the throughput of the default).
-const PIPE_BYTES: usize = 1024 * 1024;
+pub(super) const PIPE_BYTES: usize = 1024 * 1024;

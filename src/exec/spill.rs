@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,9 +13,9 @@ use std::time::Duration;
 
 use super::budget::{Budget, Share};
 use super::entry::Exec;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ring::buffers::Lease;
-use crate::ring::clock::within;
+use crate::ring::clock::{self, within};
 use crate::ring::copy::CHECK_EVERY;
 use crate::ring::file::{self, Writer};
 use crate::ring::notify::Event;
@@ -33,17 +34,18 @@ pub(super) struct Place {
 pub(super) struct Spill {
     place: Rc<Place>,
     share: Share,
-    file: RefCell<Option<Rc<Shelf>>>,
+    shelf: RefCell<Option<Rc<Shelf>>>,
     /// True while a task moves blocks.
     is_moving: Cell<bool>,
     /// Happens each time that a block has left memory.
     moved: Event,
 }
 
-/// The two ways to a file; dropped, its bytes are freed on a helper thread.
+/// The file, and the way to write it.
 struct Shelf {
-    reader: Option<File>,
-    writer: Writer,
+    file: Arc<File>,
+    /// Let go of when nothing more is to be written.
+    writer: RefCell<Option<Rc<Writer>>>,
 }
 
 impl Spill {
@@ -52,66 +54,85 @@ impl Spill {
         Self {
             share: Share::new(&place.budget),
             place: Rc::clone(place),
-            file: RefCell::default(),
+            shelf: RefCell::default(),
             is_moving: Cell::new(false),
             moved: Event::default(),
         }
     }
 
-    /// The file, made at the first call.
-    async fn shelf(&self, serial: u64) -> Result<Rc<Shelf>> {
-        if let Some(shelf) = self.file.borrow().clone() {
-            return Ok(shelf);
+    /// Bytes of disk in use.
+    pub(super) fn bytes(&self) -> u64 {
+        self.share.bytes()
+    }
+
+    /// Says that no more output comes: what has none left to write needs no way to write it.
+    pub(super) fn rest(&self) {
+        if let Some(shelf) = &*self.shelf.borrow()
+            && !self.is_moving.get()
+        {
+            shelf.writer.take();
+        }
+    }
+
+    /// The file, made at the first call; none when no descriptor is left.
+    async fn shelf(&self, serial: u64) -> Result<Option<Rc<Shelf>>> {
+        if let Some(shelf) = self.shelf.borrow().clone() {
+            return Ok(Some(shelf));
         }
         let dir = self.place.dir.clone();
         let name = format!(".ringd-{}-{serial}", std::process::id());
         let made = pool::run(move || file::unnamed(&dir, name.as_ref())).await?;
-        let failed = |error| Kind::Internal.told("no file can be made").because(error);
-        let reader = made.map_err(failed)?;
-        let writer = Writer::new(&reader).map_err(failed)?;
+        let made = made.and_then(|file| Ok((Writer::new(&file)?, file)));
+        let (writer, file) = match made {
+            Ok(both) => both,
+            Err(error) if is_shortage(&error) => return Ok(None),
+            Err(error) => return Err(Kind::Internal.told("no file can be made").because(error)),
+        };
         let shelf = Rc::new(Shelf {
-            reader: Some(reader),
-            writer,
+            file: Arc::new(file),
+            writer: RefCell::new(Some(Rc::new(writer))),
         });
-        *self.file.borrow_mut() = Some(Rc::clone(&shelf));
-        Ok(shelf)
+        *self.shelf.borrow_mut() = Some(Rc::clone(&shelf));
+        Ok(Some(shelf))
     }
 
-    /// Takes `bytes` more of the disk; false when a bound or the reserve forbids it.
-    async fn grow(&self, shelf: &Shelf, bytes: u64) -> bool {
-        if bytes == 0 {
-            return true;
-        }
-        let before = self.share.bytes();
-        if !self.share.take(bytes) {
-            return false;
-        }
+    /// True when the disk has more than its reserve; asked once in a while as the file grows by `growth`.
+    async fn may_grow(&self, shelf: &Shelf, growth: u64) -> Result<bool> {
         let checks = |bytes: u64| bytes.div_ceil(CHECK_EVERY);
-        if self.place.reserve == 0 || checks(before) == checks(before + bytes) {
-            return true;
-        }
-        let Some(Ok(file)) = shelf.reader.as_ref().map(File::try_clone) else {
-            return false;
-        };
+        let (before, after) = (self.share.bytes() - growth, self.share.bytes());
         let reserve = self.place.reserve;
+        if reserve == 0 || checks(before) == checks(after) {
+            return Ok(true);
+        }
+        let file = Arc::clone(&shelf.file);
         let asked = pool::run(move || match rustix::fs::fstatvfs(&file) {
             Ok(space) => space.f_bavail.saturating_mul(space.f_frsize) >= reserve,
             // A question that cannot be answered is no pressure.
             Err(_) => true,
         });
-        asked.await.unwrap_or(false)
+        asked.await
+    }
+}
+
+impl Shelf {
+    /// Frees what lies behind `size`; pages of a large file take milliseconds, so a helper does it.
+    fn cut(&self, size: u64) {
+        let file = Arc::clone(&self.file);
+        pool::detach(move || {
+            let _ = rustix::fs::ftruncate(&file, size);
+        });
     }
 }
 
 impl Drop for Shelf {
     fn drop(&mut self) {
-        if let Some(file) = self.reader.take() {
-            // The pages of a large file take milliseconds to free.
-            pool::detach(move || {
-                let _ = rustix::fs::ftruncate(&file, 0);
-            });
-        }
+        self.cut(0);
     }
+}
+
+/// True when a file was not made because of something that passes.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Sees to it that blocks which are due leave memory; returns at once.
@@ -133,82 +154,125 @@ pub(super) async fn keep_pace(exec: &Exec) {
 /// The stored bytes from `from` on, in one piece, as many as are read at once; none when they are no longer held.
 ///
 /// If dropped, nothing is lost.
-pub(super) async fn recall(exec: &Exec, from: u64, most: u64) -> Lease {
+///
+/// # Errors
+/// `Busy` when the file cannot be read now.
+pub(super) async fn recall(exec: &Exec, from: u64) -> Result<Lease> {
     let mut lease = buffers::lease();
-    let shelf = exec.spill.file.borrow().clone();
-    let Some(reader) = shelf.as_ref().and_then(|shelf| shelf.reader.as_ref()) else {
-        return lease;
+    let shelf = exec.spill.shelf.borrow().clone();
+    let span = exec.replay.borrow().on_disk(from, AT_ONCE);
+    let (Some(shelf), Some(span)) = (shelf, span) else {
+        return Ok(lease);
     };
-    let span = exec.replay.borrow_mut().window().span(from, most);
     let length = usize::try_from(span.length).unwrap_or(usize::MAX);
-    let (outcome, bytes) = file::read_at(reader, lease.take(), span.position, length).await;
-    lease.restore(bytes);
-    if let Err(error) = outcome {
-        give_up(
-            exec,
-            &Kind::Internal
+    let read = file::read_shared_at(&shelf.file, lease.take(), span.position, length);
+    let failed = match within(PATIENCE, read).await {
+        Some((Ok(_), bytes)) => {
+            lease.restore(bytes);
+            None
+        }
+        Some((Err(error), _)) if error.raw_os_error().is_none() => {
+            return Err(Kind::Busy.told("output cannot be read now").because(error));
+        }
+        Some((Err(error), _)) => Some(
+            Kind::Internal
                 .told("the file cannot be read")
                 .because(error),
-        );
-        lease.clear();
+        ),
+        None => Some(unanswered()),
+    };
+    if let Some(error) = failed {
+        give_up(exec, &error);
     }
     // What was overwritten meanwhile was given up before.
     if exec.replay.borrow().oldest() > from {
         lease.clear();
     }
-    lease
+    Ok(lease)
 }
 
 async fn move_blocks(exec: Rc<Exec>) {
-    let moving = Moving(&exec.spill);
+    let moving = Moving(&exec);
     loop {
         let due = exec.replay.borrow().excess();
         let Some((start, bytes)) = due else { break };
-        match store(&exec, start, &bytes).await {
-            Ok(()) => {
-                drop(bytes);
-                exec.replay.borrow_mut().stored(start);
-                exec.account();
-            }
+        let stored = within(PATIENCE, persist(&exec, start, &bytes)).await;
+        drop(bytes);
+        match stored.unwrap_or_else(|| Err(unanswered())) {
+            Ok(true) => exec.replay.borrow_mut().stored(start),
+            Ok(false) => exec.replay.borrow_mut().skip(start),
             Err(error) => give_up(&exec, &error),
         }
+        exec.account();
         exec.spill.moved.happen();
     }
     drop(moving);
 }
 
 /// A task that moves blocks; dropped, it says that it has ended.
-struct Moving<'a>(&'a Spill);
+struct Moving<'a>(&'a Exec);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.is_moving.set(false);
-        self.0.moved.happen();
+        let spill = &self.0.spill;
+        spill.is_moving.set(false);
+        spill.moved.happen();
+        if self.0.outcome().is_some() {
+            spill.rest();
+        }
     }
 }
 
-fn give_up(exec: &Exec, error: &crate::error::Error) {
+fn unanswered() -> Error {
+    Kind::Internal.told("the disk does not answer")
+}
+
+fn give_up(exec: &Exec, error: &Error) {
     tracing::warn!(exec = exec.serial, %error, "output is no longer kept on disk");
     exec.replay.borrow_mut().stop_storing();
-    exec.spill.file.take();
+    exec.spill.shelf.take();
     exec.spill.share.set(0);
     exec.account();
 }
 
-async fn store(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<()> {
-    let shelf = exec.spill.shelf(exec.serial).await?;
+/// As [`store`], and again while the pool has no room.
+async fn persist(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<bool> {
+    loop {
+        match store(exec, start, bytes).await {
+            Err(error) if error.kind() == Kind::Busy => clock::sleep(BUSY_PAUSE).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Stores a block; false when there is no place for it and nothing that it could be written over.
+async fn store(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<bool> {
     let growth = growth(exec, bytes);
-    if !exec.spill.grow(&shelf, growth).await {
-        stay_within(exec, "no more disk may be taken")?;
+    let is_granted = exec.spill.share.take(growth);
+    if !is_granted && !stay_within(exec) {
+        return Ok(false);
+    }
+    let Some(shelf) = exec.spill.shelf(exec.serial).await? else {
+        exec.spill.share.set(0);
+        return Ok(false);
+    };
+    let fits = !is_granted || exec.spill.may_grow(&shelf, growth).await?;
+    if !fits && !stay_within(exec) {
+        return Ok(false);
     }
     match write(exec, &shelf, start, bytes).await {
         // What is there already can be written over on a full disk.
         Err(error) if error.kind() == Kind::DiskFull && self::growth(exec, bytes) > 0 => {
-            stay_within(exec, "the disk is full")?;
-            write(exec, &shelf, start, bytes).await
+            let has_place = stay_within(exec);
+            shelf.cut(exec.spill.share.bytes());
+            if !has_place {
+                return Ok(false);
+            }
+            write(exec, &shelf, start, bytes).await?;
         }
-        outcome => outcome,
+        outcome => outcome?,
     }
+    Ok(true)
 }
 
 fn growth(exec: &Exec, bytes: &[u8]) -> u64 {
@@ -216,18 +280,20 @@ fn growth(exec: &Exec, bytes: &[u8]) -> u64 {
     replay.window().growth(bytes.len() as u64)
 }
 
-/// From now on the file is written round within the size that it has.
-fn stay_within(exec: &Exec, why: &'static str) -> Result<()> {
+/// From now on the file is written round within the size that it has; false when it has none.
+fn stay_within(exec: &Exec) -> bool {
     let mut replay = exec.replay.borrow_mut();
     let window = replay.window();
-    if !window.freeze() {
-        return Err(Kind::DiskFull.told(why));
-    }
+    let has_size = window.freeze();
     exec.spill.share.set(window.size());
-    Ok(())
+    has_size
 }
 
 async fn write(exec: &Exec, shelf: &Shelf, start: u64, bytes: &Arc<Vec<u8>>) -> Result<()> {
+    let writer = shelf.writer.borrow().clone();
+    let Some(writer) = writer else {
+        return Err(Kind::Internal.told("the file is written no more"));
+    };
     let spans = {
         let mut replay = exec.replay.borrow_mut();
         replay.window().admit(start, bytes.len() as u64)
@@ -235,12 +301,14 @@ async fn write(exec: &Exec, shelf: &Shelf, start: u64, bytes: &Arc<Vec<u8>>) -> 
     for span in spans.into_iter().flatten() {
         let index = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
         let range = index(span.offset)..index(span.offset + span.length);
-        let put = shelf.writer.put(Arc::clone(bytes), range, span.position);
-        let written = within(PATIENCE, put).await;
-        written.unwrap_or_else(|| Err(Kind::Internal.told("the disk does not answer")))?;
+        writer.put(Arc::clone(bytes), range, span.position).await?;
     }
     Ok(())
 }
 
-/// How long a write may take before the child's output is no longer held up for it.
+/// Bytes read from the file at once.
+const AT_ONCE: u64 = 128 * 1024;
+/// How long a disk may take before the output on it is given up: the child is held up meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before a pool that was full is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);

@@ -200,7 +200,9 @@ impl Stdin {
     async fn end(&self, pipe: Option<&Fd>, patience: Duration) -> Result<()> {
         if let (Some(typing), Some(pipe)) = (&self.typing, pipe) {
             let typed = typing.end_of_file(pipe).map_err(failed)?;
+            typing.begin(&typed);
             self.put(pipe, &typed, &Cell::new(0), patience).await?;
+            typing.end(&typed);
         }
         self.ended.set(true);
         self.close();

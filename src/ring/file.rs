@@ -16,10 +16,10 @@ use rustix::io::ReadWriteFlags;
 use super::{buffers, driver, pool};
 use crate::error::{Kind, Result};
 
-/// Appends to a file from its start, through the ring or on the blocking pool.
+/// Writes to a file, through the ring or on the blocking pool: at any place, or one piece after the other.
 pub struct Writer {
     lent: Lent,
-    /// Where the next byte goes.
+    /// Where the next piece is appended.
     pub offset: u64,
 }
 
@@ -28,7 +28,7 @@ enum Lent {
     /// Handed to the ring.
     Ring(monoio::fs::File),
     /// Kept for jobs of the pool.
-    Pool(File),
+    Pool(Arc<File>),
 }
 
 impl Writer {
@@ -41,7 +41,7 @@ impl Writer {
         let lent = if driver::has_uring() {
             Lent::Ring(monoio::fs::File::from_std(file)?)
         } else {
-            Lent::Pool(file)
+            Lent::Pool(Arc::new(file))
         };
         Ok(Self { lent, offset: 0 })
     }
@@ -57,7 +57,7 @@ impl Writer {
                 outcome.map_err(failed)
             }
             Lent::Pool(file) => {
-                let file = file.try_clone().map_err(failed)?;
+                let file = Arc::clone(file);
                 let written = pool::run(move || file.write_all_at(&bytes[range], at));
                 written.await?.map_err(failed)
             }
@@ -98,10 +98,34 @@ pub async fn read_at(
     if let Some(count) = try_read_at(file, &mut into, offset, most) {
         return (Ok(count), into);
     }
-    let file = match file.try_clone() {
-        Ok(file) => file,
-        Err(error) => return (Err(error), into),
-    };
+    match file.try_clone() {
+        Ok(file) => read_on_pool(Arc::new(file), into, offset, most).await,
+        Err(error) => (Err(error), into),
+    }
+}
+
+/// As [`read_at`], for a file that is shared anyway: it takes no descriptor.
+///
+/// # Errors
+/// What the kernel says.
+pub async fn read_shared_at(
+    file: &Arc<File>,
+    mut into: Vec<u8>,
+    offset: u64,
+    most: usize,
+) -> (io::Result<usize>, Vec<u8>) {
+    match try_read_at(file, &mut into, offset, most) {
+        Some(count) => (Ok(count), into),
+        None => read_on_pool(Arc::clone(file), into, offset, most).await,
+    }
+}
+
+async fn read_on_pool(
+    file: Arc<File>,
+    mut into: Vec<u8>,
+    offset: u64,
+    most: usize,
+) -> (io::Result<usize>, Vec<u8>) {
     // A job that panics drops the buffer; its loss is an error, not a hang.
     let outcome = pool::run(move || {
         let before = into.len();
@@ -211,11 +235,8 @@ pub(super) async fn warm(file: &File, offset: u64, length: u64) {
     }
 }
 
-async fn write_on_pool(file: &File, bytes: Vec<u8>, offset: u64) -> (Result<()>, Vec<u8>) {
-    let file = match file.try_clone() {
-        Ok(file) => file,
-        Err(error) => return (Err(failed(error)), bytes),
-    };
+async fn write_on_pool(file: &Arc<File>, bytes: Vec<u8>, offset: u64) -> (Result<()>, Vec<u8>) {
+    let file = Arc::clone(file);
     match pool::run(move || (file.write_all_at(&bytes, offset), bytes)).await {
         Ok((outcome, bytes)) => (outcome.map_err(failed), bytes),
         Err(error) => (Err(error), Vec::new()),

@@ -16,6 +16,9 @@ both![
     acked_execs_beyond_the_bound_go_before_their_time,
     starts_are_refused_while_output_takes_too_much_memory,
     acked_output_makes_room_at_once,
+    acked_output_on_disk_makes_room_for_the_next,
+    nothing_acked_goes_where_that_would_not_help,
+    a_follower_that_has_left_takes_no_memory,
 ];
 
 /// Starts a program that only exits.
@@ -132,4 +135,64 @@ fn acked_output_makes_room_at_once(driver: Driver) {
     }
     // The last one is remembered still.
     Events::follow(&daemon, "d", 0).rest().is_whole();
+}
+
+fn acked_output_on_disk_makes_room_for_the_next(driver: Driver) {
+    let daemon = Setup::new(driver)
+        .flag("--disk-reserve-bytes", "0")
+        .flag("--stream-buffer-bytes", "65536")
+        .flag("--stream-spill-bytes", (3 * LOUD).to_string())
+        .flag("--max-spill-bytes", (4 * LOUD).to_string())
+        .ready();
+    let count = (3 * LOUD).to_string();
+    for id in ["a", "b", "c"] {
+        daemon.begin(id, &json!({"command": ["head", "-c", count, "/dev/zero"]}));
+        daemon.exited(id);
+        Events::follow(&daemon, id, 0).rest().is_whole();
+        daemon.post(format!("/v1/exec/{id}/ack")).is(200);
+    }
+    daemon.poll("a").refuses(404, "unknown_exec");
+    // What took no disk was not in the way.
+    daemon.begin(
+        "unread",
+        &json!({"command": ["head", "-c", count, "/dev/zero"]}),
+    );
+    daemon.exited("unread");
+    daemon.begin(
+        "late",
+        &json!({"command": ["head", "-c", count, "/dev/zero"]}),
+    );
+    daemon.exited("late");
+    let heard = Events::follow(&daemon, "late", 0).rest();
+    assert!(heard.bytes.len() > LOUD / 2, "{}", heard.bytes.len());
+    Events::follow(&daemon, "unread", 0).rest().is_whole();
+}
+
+fn nothing_acked_goes_where_that_would_not_help(driver: Driver) {
+    let daemon = short_of_memory(driver);
+    start(&daemon, "small").is(200);
+    daemon.exited("small");
+    daemon.post("/v1/exec/small/ack").is(200);
+    daemon.ask(&loud("unread")).is(200);
+    daemon.exited("unread");
+    is_busy(start(&daemon, "b"));
+    assert_eq!(daemon.poll("small").json()["phase"], "acked");
+}
+
+fn a_follower_that_has_left_takes_no_memory(driver: Driver) {
+    // Room for the output, in memory twice, and not for its events beside it.
+    let daemon = Setup::new(driver)
+        .flag("--max-output-memory", (4 * LOUD).to_string())
+        .ready();
+    daemon.begin(
+        "a",
+        &json!({"shell": true, "command": ["head -c 1048576 /dev/zero; cat"], "stdin": true}),
+    );
+    let followers = [0, 0, 0].map(|offset| Events::follow(&daemon, "a", offset));
+    let eof = Request::post("/v1/exec/a/stdin").bearer();
+    daemon.call(&eof.json(&json!({"signal": "eof"}))).is(200);
+    for mut follower in followers {
+        follower.rest().is_whole();
+    }
+    start(&daemon, "b").is(200);
 }

@@ -1,10 +1,10 @@
 //! The limits of a start request: each field is checked by name, since one that is passed over would be a lie.
 
-use std::fmt;
 use std::num::NonZeroU64;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::IgnoredAny;
 
+use super::members::Members;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Allowance;
 
@@ -12,7 +12,7 @@ use crate::exec::Allowance;
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 pub(super) enum LimitsField {
-    Object(Pairs),
+    Object(Members<NumberField>),
     Other(IgnoredAny),
 }
 
@@ -23,36 +23,6 @@ pub(super) enum NumberField {
     Whole(u64),
     Negative(i64),
     Other(IgnoredAny),
-}
-
-/// The members of an object in their order; a name may stand there twice.
-pub(super) struct Pairs(Vec<(String, NumberField)>);
-
-impl<'de> Deserialize<'de> for Pairs {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        struct Members;
-
-        impl<'de> Visitor<'de> for Members {
-            type Value = Pairs;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> std::result::Result<Pairs, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-
-        from.deserialize_map(Members)
-    }
 }
 
 /// Puts the three fields together.
@@ -75,7 +45,7 @@ pub(super) fn allowance(
     };
     let pairs = match limits {
         None => return Ok(allowance),
-        Some(LimitsField::Object(Pairs(pairs))) => pairs,
+        Some(LimitsField::Object(Members(pairs))) => pairs,
         Some(LimitsField::Other(_)) => return Err(wrong("limits must be an object")),
     };
     for (name, value) in pairs {

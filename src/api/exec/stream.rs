@@ -3,15 +3,11 @@
 use super::events::{Events, Form};
 use crate::api::row::{Answer, Call, Source};
 use crate::app::App;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::wire::sse;
 
 pub(super) fn stream(app: &App, call: &Call) -> Result<Answer> {
-    let bad_offset = || Kind::Malformed.told("offset must be a non-negative integer");
-    let offset = match call.query.one("offset").map_err(|_| bad_offset())? {
-        Some(text) => text.parse().map_err(|_| bad_offset())?,
-        None => 0,
-    };
+    let offset = super::offset(&call.query, "offset")?.unwrap_or(0);
     let follower = app.execs.follow(&call.id, offset)?;
     let (media, form) = match wants_frames(call) {
         true => ("application/octet-stream", Form::Frames),

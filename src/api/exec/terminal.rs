@@ -1,13 +1,13 @@
 //! The size of a terminal as it is written, and the operation that changes it.
 
-use std::fmt;
 use std::num::NonZeroU16;
 use std::rc::Rc;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::members::Members;
 use super::{json, parse};
 use crate::api::row::{Answer, Call};
 use crate::app::App;
@@ -57,8 +57,8 @@ impl TtyField {
     }
 }
 
-/// An object before it is known what is right in it, so that what is wrong can be named.
-pub(super) struct Fields(Vec<(String, Value)>);
+/// The members of a size.
+type Fields = Members<Value>;
 
 impl Fields {
     fn names(&self) -> impl Iterator<Item = &str> {
@@ -86,29 +86,6 @@ impl Fields {
 fn wrong(place: &str, name: &str) -> Error {
     let told = format!("{place}{name} must be given once, a whole number from 1 to 65535");
     Kind::Malformed.told(told)
-}
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Fields;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<M: MapAccess<'de>>(
-                self,
-                mut map: M,
-            ) -> std::result::Result<Fields, M::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
 }
 
 #[cfg(test)]
