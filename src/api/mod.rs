@@ -105,8 +105,9 @@ fn allow(candidates: &[&'static Row]) -> String {
 
 /// The decoded value of `{id}` when `path` has the shape of `pattern`.
 fn capture(pattern: &str, path: &str) -> Option<Vec<u8>> {
-    let (before, after) = pattern.split_once("{id}")?;
-    let value = path.strip_prefix(before)?.strip_suffix(after)?;
+    let (before, rest) = pattern.split_at(pattern.find('{')?);
+    let value = path.strip_prefix(before)?;
+    let value = value.strip_suffix(rest.strip_prefix("{id}")?)?;
     let is_one_segment = !value.is_empty() && !value.contains('/');
     is_one_segment.then(|| unescape(value.as_bytes(), false))
 }

@@ -7,15 +7,23 @@ use std::time::{Duration, Instant};
 
 /// The pace of one reader.
 pub(super) struct Pace {
-    /// Bytes that the pipe holds; nothing where that is not known, and then there is no pause.
+    /// Bytes that the pipe holds; there is no pause where that is not known.
     room: Option<usize>,
     last: Instant,
 }
 
 impl Pace {
-    /// The pace of a reader of a pipe that holds `room` bytes.
-    pub(super) fn new(room: Option<usize>, now: Instant) -> Self {
-        Self { room, last: now }
+    /// The pace of a reader that begins now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            room: None,
+            last: now,
+        }
+    }
+
+    /// Says how much the pipe holds.
+    pub(super) fn set_room(&mut self, room: Option<usize>) {
+        self.room = room;
     }
 
     /// How long to wait after `bytes` were read and nothing is left.
@@ -48,7 +56,8 @@ mod tests {
 
     fn check(room: Option<usize>, bytes: usize, took_us: u64, expected: Option<u64>) {
         let start = Instant::now();
-        let mut pace = Pace::new(room, start);
+        let mut pace = Pace::new(start);
+        pace.set_room(room);
         let pause = pace.pause(bytes, start + Duration::from_micros(took_us));
         assert_eq!(pause, expected.map(Duration::from_micros));
     }

@@ -304,8 +304,8 @@ impl Execs {
             return Err(Kind::Busy.told(told));
         }
         // What was acked was read: it may go before its time, if that helps.
-        let acked = self.acked.borrow().iter().map(|exec| exec.memory()).sum();
-        if !self.memory.is_spent_without(acked) {
+        let acked = || self.acked.borrow().iter().map(|exec| exec.memory()).sum();
+        if self.memory.is_spent() && !self.memory.is_spent_without(acked()) {
             while self.memory.is_spent() && self.collect_oldest(|exec| exec.memory() > 0) {}
         }
         let disk = &self.spills.budget;

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::Limits;
 use super::allowance::Allowance;
@@ -118,23 +119,28 @@ impl Ends {
 /// The child's standard input, and our write end of it if it is a pipe.
 fn input(is_pipe: bool) -> io::Result<(OwnedFd, Option<Fd>)> {
     if !is_pipe {
-        return Ok((File::open("/dev/null")?.into(), None));
+        return Ok((null()?, None));
     }
     let (far, near) = pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((far, Some(Fd::new(near)?)))
+    Ok((far, Some(Fd::of_fresh_pipe(near)?)))
 }
 
-/// A large pipe: our read end and the child's write end.
+/// `/dev/null`, looked up once.
+fn null() -> io::Result<OwnedFd> {
+    static NULL: OnceLock<File> = OnceLock::new();
+    if let Some(null) = NULL.get() {
+        return Ok(null.try_clone()?.into());
+    }
+    let null = File::open("/dev/null")?;
+    Ok(NULL.get_or_init(|| null).try_clone()?.into())
+}
+
+/// A pipe: our read end and the child's write end.
 fn output_pipe() -> io::Result<(Fd, OwnedFd)> {
     let (near, far) = pipe_with(PipeFlags::CLOEXEC)?;
-    // A user over the kernel's pipe budget keeps the small pipe, which is only slower.
-    let _ = fcntl_setpipe_size(&near, PIPE_BYTES);
-    Ok((Fd::new(near)?, far))
+    Ok((Fd::of_fresh_pipe(near)?, far))
 }
 
 fn failed(error: io::Error) -> Error {
     Kind::SpawnFailed.told(error.to_string()).because(error)
 }
-
-/// Room of an output pipe (`bench`: three times the throughput of the default).
-pub(super) const PIPE_BYTES: usize = 1024 * 1024;

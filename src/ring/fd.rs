@@ -22,6 +22,19 @@ impl Fd {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+        Self::register(fd)
+    }
+
+    /// As [`Fd::new`], for an end of a pipe that was just made close-on-exec: it has no other flags.
+    ///
+    /// # Errors
+    /// The driver is out of room.
+    pub fn of_fresh_pipe(fd: OwnedFd) -> io::Result<Self> {
+        rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::NONBLOCK)?;
+        Self::register(fd)
+    }
+
+    fn register(fd: OwnedFd) -> io::Result<Self> {
         let inner = monoio::net::UnixStream::from_std(StdStream::from(fd))?;
         Ok(Self { inner })
     }

@@ -55,8 +55,8 @@ impl Events {
                 }
                 Next::Gap { from, to } => sink.write(&self.form.gap(from, to)).await?,
                 Next::Exit(outcome) => {
-                    sink.write(&self.form.exit(&outcome)).await?;
-                    return sink.flush().await;
+                    // It goes out with the end of the body.
+                    return sink.write(&self.form.exit(&outcome)).await;
                 }
                 Next::Nothing => {
                     sink.flush().await?;
