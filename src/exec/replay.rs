@@ -175,34 +175,31 @@ impl Replay {
 
     /// Says that the oldest block, which begins at `start`, is in the file now.
     pub(super) fn stored(&mut self, start: u64) {
-        let is_first = self
-            .blocks
-            .front()
-            .is_some_and(|first| first.start == start);
-        if self.stores
-            && is_first
-            && let Some(block) = self.blocks.pop_front()
-        {
+        if let Some(block) = self.take_first(start) {
             self.window.settle(block.bytes.len() as u64);
             self.forget(block);
             self.forget_old_runs();
         }
     }
 
-    /// Drops the oldest block, which begins at `start` and has no place in the file, which is empty.
+    /// Drops the oldest block, which begins at `start`, for want of a place in the file, which is empty.
     pub(super) fn skip(&mut self, start: u64) {
-        let is_first = self
-            .blocks
-            .front()
-            .is_some_and(|first| first.start == start);
-        if self.stores
-            && is_first
-            && self.window.size() == 0
-            && let Some(block) = self.blocks.pop_front()
+        if self.window.size() == 0
+            && let Some(block) = self.take_first(start)
         {
             self.forget(block);
             self.forget_old_runs();
         }
+    }
+
+    /// The oldest block, if it begins at `start` still and old blocks are stored still.
+    fn take_first(&mut self, start: u64) -> Option<Block> {
+        let is_first = self
+            .blocks
+            .front()
+            .is_some_and(|first| first.start == start);
+        let taken = (self.stores && is_first).then(|| self.blocks.pop_front());
+        taken.flatten()
     }
 
     /// Gives up the file and what is in it: from now on old blocks are dropped.
