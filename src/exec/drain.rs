@@ -1,17 +1,15 @@
 //! Reading what a child writes: both pipes, to their ends or until told to stop.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+use rustix::pipe::fcntl_setpipe_size;
 
 use super::Stream;
 use super::entry::Exec;
-use super::pace::Pace;
 use super::spill;
 use super::together::{First, both, first};
-use crate::ring::{self, Fd, buffers, clock};
+use crate::ring::{self, Fd, buffers};
 
 /// The ends that output is read from: standard output and standard error; a terminal has only the first.
 pub(super) type Pipes = [Option<Rc<Fd>>; 2];
@@ -63,7 +61,6 @@ impl Got {
 /// Reads `pipe` to its end. If dropped, what was not read stays in the pipe.
 async fn read(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) {
     let Some(end) = pipe else { return };
-    let mut pace = Pace::new(Instant::now());
     let mut is_small = true;
     loop {
         spill::keep_pace(exec).await;
@@ -71,20 +68,13 @@ async fn read(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) {
         if is_small && got.is_much() {
             is_small = false;
             // A user over the kernel's pipe budget keeps the small pipe, which is only slower.
-            let room = fcntl_setpipe_size(end, PIPE_BYTES).or_else(|_| fcntl_getpipe_size(end));
-            pace.set_room(room.ok());
+            let _ = fcntl_setpipe_size(end, PIPE_BYTES);
         }
         match got {
             Got::End => return,
             Got::Burst => ring::turn().await,
-            Got::All(bytes) => {
-                if let Some(pause) = pace.pause(bytes, Instant::now()) {
-                    clock::sleep(pause).await;
-                }
-                if end.readable().await.is_err() {
-                    return;
-                }
-            }
+            Got::All(_) if end.readable().await.is_err() => return,
+            Got::All(_) => {}
         }
     }
 }

@@ -20,7 +20,6 @@ mod kill;
 mod launch;
 mod marks;
 mod members;
-mod pace;
 mod registry;
 mod replay;
 mod scan;
