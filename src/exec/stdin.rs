@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::terminal::Typing;
 use super::together::{First, first};
 use crate::error::{Error, Kind, Result};
-use crate::ring::clock;
+use crate::ring::clock::{self, Deadline};
 use crate::ring::notify::{Event, Once};
 use crate::ring::{Fd, Inflow};
 
@@ -246,22 +246,38 @@ async fn write_all(
     patience: Duration,
 ) -> std::result::Result<(), Errno> {
     let mut rest = bytes;
+    let mut deadline = Deadline::after(patience);
+    let mut is_stuck = false;
     while !rest.is_empty() {
         match rustix::io::write(pipe, rest) {
             Ok(count) => {
                 rest = &rest[count..];
                 taken.set(taken.get() + count as u64);
+                (deadline, is_stuck) = (Deadline::after(patience), false);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => clock::within(patience, pipe.writable())
-                .await
-                .ok_or(Errno::TIMEDOUT)?
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
+            Err(Errno::AGAIN) => {
+                // A terminal that nobody has open any more is ready for ever, and takes nothing.
+                if is_stuck {
+                    clock::sleep(PAUSE).await;
+                }
+                if deadline.has_passed() {
+                    return Err(Errno::TIMEDOUT);
+                }
+                is_stuck = true;
+                let ready = clock::until(deadline, pipe.writable()).await;
+                ready
+                    .ok_or(Errno::TIMEDOUT)?
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
+
+/// Pause before a pipe that was ready and took nothing is tried again.
+const PAUSE: Duration = Duration::from_millis(10);
 
 fn failed(error: Errno) -> Error {
     let told = format!("the write to standard input failed: {error}");

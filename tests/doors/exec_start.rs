@@ -23,6 +23,7 @@ both![
     a_failed_spawn_registers_nothing,
     a_user_group_or_shell_that_is_unknown_is_refused_before_the_spawn,
     any_text_is_an_id,
+    an_id_and_an_error_are_of_bounded_length,
     a_start_that_is_retried_runs_once,
     a_malformed_retry_is_still_refused,
     starts_of_one_id_at_once_spawn_once,
@@ -279,6 +280,22 @@ fn any_text_is_an_id(driver: Driver) {
     }
     let longer = "b".repeat(10_000);
     daemon.begin(&longer, &json!({"command": ["true"]}));
+}
+
+fn an_id_and_an_error_are_of_bounded_length(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let most = "i".repeat(65_536);
+    daemon
+        .ask(&json!({"exec_id": most, "command": ["true"]}))
+        .is(200);
+    let request = json!({"exec_id": format!("{most}i"), "command": ["true"]});
+    daemon.ask(&request).refuses(400, "malformed_request");
+    assert_eq!(daemon.health()["execs"], 1);
+    // An error that quotes the request quotes a part of it.
+    let limits = json!({"\u{1}".repeat(1 << 20): 1});
+    let request = json!({"exec_id": "e", "command": ["true"], "limits": limits});
+    let reply = daemon.ask(&request).refuses(400, "malformed_request");
+    assert!(reply.body.len() < 200_000, "{}", reply.body.len());
 }
 
 fn a_start_that_is_retried_runs_once(driver: Driver) {

@@ -13,6 +13,7 @@ both![
     frames_tell_the_same_as_events,
     frames_are_for_those_who_ask_for_nothing_else,
     a_silence_is_broken_in_both_forms,
+    a_silent_follower_that_has_reset_is_noticed_before_the_next_comment,
     output_beyond_memory_is_held_on_disk,
     output_is_resumed_at_any_byte_wherever_it_is_held,
     a_gap_comes_only_past_memory_and_disk,
@@ -53,6 +54,11 @@ fn frames_are_for_those_who_ask_for_nothing_else(driver: Driver) {
         ("text/plain, application/octet-stream", frames),
         ("application/octet-stream, text/event-stream", events),
         ("application/octet-streams", events),
+        ("application/octet-stream, */*", events),
+        ("application/octet-stream, text/*;q=0.1", events),
+        ("application/octet-stream;q=0", events),
+        ("text/event-stream;q=0, application/octet-stream", frames),
+        ("application/octet-stream, */*;q=0.0", frames),
     ] {
         let request = Events::request("e", 0).field("accept", accept);
         let reply = daemon.call(&request).is(200);
@@ -73,6 +79,28 @@ fn a_silence_is_broken_in_both_forms(driver: Driver) {
     daemon.call(&eof.json(&json!({"signal": "eof"}))).is(200);
     told.rest().is_whole();
     framed.rest().is_whole();
+}
+
+fn a_silent_follower_that_has_reset_is_noticed_before_the_next_comment(driver: Driver) {
+    let daemon = Setup::new(driver)
+        .flag("--sse-keepalive", "3600")
+        .listen("127.0.0.1:0")
+        .ready();
+    daemon.begin("e", &json!({"command": ["sleep", "1000"]}));
+    let before = daemon.at_rest();
+    let followers: Vec<_> = (0..5)
+        .map(|_| {
+            let mut connection = daemon.connect();
+            connection.send(Events::request("e", 0).bytes());
+            connection.head().expect("it is followed");
+            connection
+        })
+        .collect();
+    assert!(daemon.descriptors() >= before + 5);
+    followers
+        .into_iter()
+        .for_each(|connection| connection.reset());
+    daemon.holds_at_most(before);
 }
 
 /// A daemon that holds little in memory.

@@ -34,6 +34,7 @@ both![
     another_user_may_open_the_terminal,
     a_raw_terminal_takes_a_megabyte,
     a_child_that_does_not_read_holds_up_its_writer_only,
+    a_writer_is_let_go_when_the_terminal_ends,
     a_line_is_kept_up_to_its_longest,
     a_size_that_is_none_is_refused,
     a_resize_without_an_open_terminal_is_refused,
@@ -400,6 +401,26 @@ fn a_child_that_does_not_read_holds_up_its_writer_only(driver: Driver) {
     assert_eq!(daemon.exited("e")["signal"], 15);
     write(&daemon, "e", "x").refuses(410, "stdin_closed");
     daemon.holds_at_most(before);
+}
+
+fn a_writer_is_let_go_when_the_terminal_ends(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    daemon.begin("e", &in_shell("stty raw -echo; echo up; exec sleep 1000"));
+    Viewer::of(&daemon, "e").wait_for("up");
+    // More than the terminal takes: the writer waits, and then there is nobody to wait for.
+    let mut writer = daemon.connect();
+    let put = Request::put(format!("{}/stdin", exec_at("e"))).bearer();
+    let sent = writer.send_aside(put.body(vec![b'x'; 1 << 20]).bytes());
+    wait_until("something was typed", || {
+        daemon.get(format!("{}/stdin", exec_at("e"))).json()["offset"] != 0
+    });
+    daemon.post("/v1/exec/e/kill").is(200);
+    assert_eq!(daemon.exited("e")["signal"], 15);
+    writer.reply().refuses(410, "stdin_closed");
+    assert_eq!(daemon.health()["busy"], false);
+    // Whether all of the body was read is the daemon's choice.
+    drop(writer);
+    let _ = sent.join();
 }
 
 fn a_line_is_kept_up_to_its_longest(driver: Driver) {

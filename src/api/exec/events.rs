@@ -69,16 +69,25 @@ impl Events {
 
     /// Waits for news, and tells the peer now and then that we are there.
     async fn wait(&self, sink: &mut dyn Outflow) -> Result<()> {
+        let mut left = self.keepalive;
         loop {
-            let changed = clock::within(self.keepalive, self.follower.changed());
-            if changed.await.is_some() {
+            let look = left.min(LOOK_EVERY);
+            if clock::within(look, self.follower.changed()).await.is_some() {
                 return Ok(());
             }
-            sink.write(&self.form.idle(self.follower.offset())).await?;
-            sink.flush().await?;
+            sink.check()?;
+            left -= look;
+            if left.is_zero() {
+                sink.write(&self.form.idle(self.follower.offset())).await?;
+                sink.flush().await?;
+                left = self.keepalive;
+            }
         }
     }
 }
+
+/// Time between two looks whether a silent peer is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 impl Form {
     fn gap(&self, from: u64, to: u64) -> Vec<u8> {

@@ -74,6 +74,10 @@ impl StartRequest {
         if self.exec_id.is_empty() {
             return Err(Kind::Malformed.told("exec_id must not be empty"));
         }
+        if self.exec_id.len() > MOST_ID {
+            let told = format!("exec_id must not be longer than {MOST_ID} bytes");
+            return Err(Kind::Malformed.told(told));
+        }
         let timeout = self.timeout_sec.map(span).transpose()?;
         let shell = match self.shell {
             ShellField::Flag(false) => Shell::None,
@@ -109,6 +113,9 @@ impl StartRequest {
         })
     }
 }
+
+/// Bytes of an id; one that does not fit into a request target can be started and not be asked for.
+const MOST_ID: usize = 65536;
 
 /// Bytes of arguments and environment that no kernel takes (execve(2): three quarters of 8 MiB at most).
 const MOST_ARGUMENTS: usize = 6 * 1024 * 1024;

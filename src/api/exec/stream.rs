@@ -39,17 +39,30 @@ fn events(call: &Call) -> Form {
     }
 }
 
-/// True when the client names the binary form and not the events (RFC 9110, section 12.5.1, without weights: a
-/// client that takes both gets events).
+/// True when the client accepts the binary form and not the events (RFC 9110, section 12.5.1; of weights only zero
+/// counts: a client that takes both gets events).
 fn wants_frames(call: &Call) -> bool {
-    let accepts = |media: &str| {
+    let accepts = |medias: &[&str]| {
         let values = call.fields.all("accept");
-        let ranges = values.flat_map(|value| value.split(|byte| *byte == b','));
-        let mut names = ranges.map(|range| {
-            let name = range.split(|byte| *byte == b';').next().unwrap_or_default();
-            name.trim_ascii()
-        });
-        names.any(|name| name.eq_ignore_ascii_case(media.as_bytes()))
+        let mut ranges = values.flat_map(|value| value.split(|byte| *byte == b','));
+        ranges.any(|range| {
+            let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            let name = parts.next().unwrap_or_default();
+            let is_one = medias
+                .iter()
+                .any(|media| name.eq_ignore_ascii_case(media.as_bytes()));
+            is_one && !parts.any(is_zero_weight)
+        })
     };
-    accepts("application/octet-stream") && !accepts("text/event-stream")
+    accepts(&["application/octet-stream"]) && !accepts(&["text/event-stream", "text/*", "*/*"])
+}
+
+/// True for `q=0`, `q=0.0` and the like.
+fn is_zero_weight(parameter: &[u8]) -> bool {
+    let value = parameter
+        .strip_prefix(b"q=")
+        .or_else(|| parameter.strip_prefix(b"Q="));
+    value.is_some_and(|value| {
+        value.starts_with(b"0") && value.iter().all(|byte| matches!(byte, b'0' | b'.'))
+    })
 }

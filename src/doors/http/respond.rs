@@ -64,6 +64,9 @@ impl Whole {
         let kind = error.kind();
         let status = status(kind);
         let sentence = error.sentence();
+        let ends = (0..=sentence.len().min(MOST_SENTENCE)).rev();
+        let end = ends.into_iter().find(|end| sentence.is_char_boundary(*end));
+        let sentence = &sentence[..end.unwrap_or(0)];
         let mut whole = match slug(kind) {
             Some(slug) if form == Form::Json => {
                 let body = serde_json::to_vec(&Failure {
@@ -279,6 +282,8 @@ thread_local! {
     static NOW: RefCell<Now> = const { RefCell::new(Now { second: 0, text: String::new() }) };
 }
 
+/// Bytes of a sentence that the client is told: it may quote what the client has sent.
+const MOST_SENTENCE: usize = 16 * 1024;
 /// The field by which a client of the reference recognises a daemon (contract, D7).
 const VERSION_FIELD: &str = "microvms-agentd-version";
 const JSON: &str = "application/json";
