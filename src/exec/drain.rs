@@ -81,7 +81,7 @@ async fn read(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) {
 
 /// Reads what a full pipe holds, without waiting; true when that is its end.
 fn read_rest(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> bool {
-    for _ in 0..PIPE_BYTES.div_ceil(BURST) + 1 {
+    for _ in 0..PIPE_BYTES.div_ceil(FOLLOWED) + 1 {
         match read_waiting(exec, stream, pipe) {
             Got::End => return true,
             Got::All(_) => return false,
@@ -94,11 +94,15 @@ fn read_rest(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> bool {
 /// Reads what is there, up to a burst, without waiting.
 fn read_waiting(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> Got {
     let Some(pipe) = pipe else { return Got::End };
+    // Followers that get their turn after each of their offers keep up from memory, not from disk.
+    let burst = match exec.is_followed() {
+        true => FOLLOWED,
+        false => BURST,
+    };
     let mut taken = 0;
-    while taken < BURST {
+    while taken < burst {
         let mut buffer = buffers::lease();
-        let spare = rustix::buffer::spare_capacity(&mut buffer);
-        match rustix::io::read(pipe, spare) {
+        match buffer.read_from(pipe, burst) {
             Ok(0) => return Got::End,
             Ok(count) => {
                 taken += count;
@@ -120,5 +124,7 @@ fn read_waiting(exec: &Rc<Exec>, stream: Stream, pipe: Option<&Fd>) -> Got {
 
 /// Room of a pipe with much output (`bench`: three times the throughput of the default).
 const PIPE_BYTES: usize = 1024 * 1024;
-/// Bytes read in one go before others have their turn: a part of the replay log, so that followers keep up.
-const BURST: usize = 256 * 1024;
+/// Bytes read in one go before others have their turn.
+const BURST: usize = buffers::LEASE;
+/// The same while somebody follows: what a follower is offered at once.
+const FOLLOWED: usize = 128 * 1024;

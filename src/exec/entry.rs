@@ -261,6 +261,11 @@ impl Exec {
         self.changed.happen();
     }
 
+    /// True while somebody follows.
+    pub(super) fn is_followed(&self) -> bool {
+        self.texts.borrow().is_wanted()
+    }
+
     /// Bytes of memory that the output takes.
     pub(super) fn memory(&self) -> u64 {
         self.memory.bytes()

@@ -39,6 +39,11 @@ impl Texts {
         }
     }
 
+    /// True when somebody may ask.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.followers > 0
+    }
+
     /// Bytes of memory in use.
     pub(super) fn memory(&self) -> usize {
         self.bytes

@@ -2,6 +2,9 @@
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
 
 /// Bytes a leased buffer has room for: the size at which one more byte per call stops to pay.
 pub const LEASE: usize = 512 * 1024;
@@ -44,6 +47,24 @@ impl Lease {
     /// A lease of nothing, with no room.
     pub fn none() -> Self {
         Self(Vec::new())
+    }
+
+    /// Reads at most `most` bytes of `fd` behind what is there; 0 at its end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[expect(
+        unsafe_code,
+        reason = "the length is set to what the kernel has written"
+    )]
+    pub fn read_from(&mut self, fd: impl AsFd, most: usize) -> Result<usize, Errno> {
+        let spare = self.0.spare_capacity_mut();
+        let room = spare.len().min(most);
+        let (read, _) = rustix::io::read(fd, &mut spare[..room])?;
+        let count = read.len();
+        // SAFETY: the kernel has written `count` bytes behind the length, within the capacity.
+        unsafe { self.0.set_len(self.0.len() + count) };
+        Ok(count)
     }
 
     /// Takes the bytes out to lend them to the ring; put them back with [`Lease::restore`].
