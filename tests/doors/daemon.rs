@@ -100,6 +100,14 @@ impl Setup {
         self
     }
 
+    /// Gives the daemon mounts of its own, and makes one there: `mount` is what follows that word. Needs root.
+    pub(crate) fn with_mount(self, mount: &str) -> Self {
+        let script = format!("mount {mount} && exec \"$@\"");
+        let alone = ["unshare", "--mount", "--propagation", "private"];
+        let shell = ["/bin/sh", "-c", &script, "sh"];
+        self.under(&[alone, shell].concat())
+    }
+
     pub(crate) fn stdin(mut self, fd: OwnedFd) -> Self {
         self.stdin = fd.into();
         self

@@ -268,20 +268,8 @@ fn a_full_disk_costs_a_gap_and_nothing_else(driver: Driver) {
     let small = setup.path("small");
     std::fs::create_dir(&small).expect("the directory is ours");
     let place = small.to_str().expect("it is text").to_owned();
-    let mount = format!("mount -t tmpfs -o size=1m none '{place}' && exec \"$@\"");
-    let setup = setup.flag("--spool-dir", place);
-    let daemon = setup
-        .under(&[
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            &mount,
-            "sh",
-        ])
-        .ready();
+    let mount = format!("-t tmpfs -o size=1m none '{place}'");
+    let daemon = setup.flag("--spool-dir", place).with_mount(&mount).ready();
     let expected = count(&daemon, "e", 300_000);
     let polled = daemon.poll("e").json();
     assert_eq!(

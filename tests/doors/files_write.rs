@@ -384,20 +384,10 @@ fn on_a_small_disk(driver: Driver, size: &str, reserve: &str) -> Option<Daemon> 
     }
     let setup = Setup::new(driver);
     fs::create_dir(setup.path("disk")).expect("the scratch directory is ours");
-    let mount = format!("mount -t tmpfs -o size={size} tmpfs disk && exec \"$@\"");
-    let wrapper = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "/bin/sh",
-        "-c",
-        &mount,
-        "sh",
-    ];
+    let mount = format!("-t tmpfs -o size={size} tmpfs disk");
     let daemon = setup
         .flag("--disk-reserve-bytes", reserve)
-        .under(&wrapper)
+        .with_mount(&mount)
         .ready();
     let mounted = daemon.output(&json!({"command": ["stat", "-f", "-c", "%T", "disk"]}));
     assert_eq!(mounted, "tmpfs\n");

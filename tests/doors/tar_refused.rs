@@ -480,20 +480,9 @@ fn a_spool_that_fills_up_changes_nothing(driver: Driver) {
     }
     let setup = Setup::new(driver);
     fs::create_dir(setup.path("spool")).expect("the scratch directory is ours");
-    let mount = "mount -t tmpfs -o size=1m tmpfs spool && exec \"$@\"";
-    let wrapper = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "/bin/sh",
-        "-c",
-        mount,
-        "sh",
-    ];
     let spool = setup.path("spool").to_str().expect("ASCII").to_owned();
     let daemon = setup
-        .under(&wrapper)
+        .with_mount("-t tmpfs -o size=1m tmpfs spool")
         .flag("--spool-dir", spool)
         .flag("--spool-memory-bytes", "0")
         .flag("--disk-reserve-bytes", "0")

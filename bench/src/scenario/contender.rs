@@ -2,10 +2,11 @@
 
 use anyhow::{Result, ensure};
 
-use super::Entrant;
+use super::{Entrant, Sample, alternate, warm_up};
 use crate::client::{Client, Connection, Form, Manner};
 use crate::fixture::exit_program;
 use crate::lab::Lab;
+use crate::report::Series;
 use crate::target::{self, Kind, Placement, Server, Setup};
 
 pub(super) const SCRATCH_BYTES: usize = 1 << 20;
@@ -44,6 +45,39 @@ pub(super) fn contenders(lab: &Lab, notes: &mut Vec<String>) -> Vec<Contender> {
     all.push(contender("axum", Kind::Axum, &["--nodelay"]));
     notes.push("axum runs with TCP_NODELAY.".to_owned());
     all
+}
+
+/// A server that runs for the whole scenario.
+pub(super) struct Running {
+    pub(super) name: &'static str,
+    pub(super) server: Server,
+}
+
+impl Entrant for Running {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// Measures the contenders and the bare loop in turn, the servers with all their children on one CPU.
+pub(super) fn beside_bare(
+    lab: &Lab,
+    notes: &mut Vec<String>,
+    sample: impl Fn(&Server) -> Result<Sample>,
+) -> Result<Vec<Series>> {
+    let mut all = contenders(lab, notes);
+    all.push(contender("bare", Kind::Bare, &[]));
+    let servers = all
+        .iter()
+        .map(|one| {
+            Ok(Running {
+                name: one.name,
+                server: one.start(lab, Placement::ServerCpu)?,
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    warm_up(&servers, |one| sample(&one.server).map(drop))?;
+    alternate(&servers, lab.options.rounds, |one| sample(&one.server))
 }
 
 pub(super) fn contender(name: &'static str, kind: Kind, flags: &[&str]) -> Contender {

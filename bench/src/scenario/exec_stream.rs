@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::contender::{SCRATCH_BYTES, ack, contender, contenders, start_body, start_exec};
+use super::Sample;
+use super::contender::{SCRATCH_BYTES, ack, beside_bare, start_body, start_exec};
 use super::exec::{EXECS, at, bare_times};
 use super::transfer::measure;
-use super::{Entrant, Sample, alternate, warm_up};
 use crate::client::{Follower, Form, Manner, Script};
 use crate::fixture::exit_program;
 use crate::lab::Lab;
 use crate::report::{Better, Metric, ScenarioReport};
-use crate::target::{Kind, Placement, Server};
+use crate::target::{Kind, Server};
 
 pub(crate) const NAME: &str = "exec-stream";
 
@@ -42,35 +42,10 @@ const fn us(name: &'static str) -> Metric {
     }
 }
 
-struct Running {
-    name: &'static str,
-    server: Server,
-}
-
-impl Entrant for Running {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
 pub(super) fn run(lab: &Lab) -> Result<ScenarioReport> {
     let program = exit_program(lab.dir())?;
     let mut notes = Vec::new();
-    let mut all = contenders(lab, &mut notes);
-    all.push(contender("bare", Kind::Bare, &[]));
-    let servers = all
-        .iter()
-        .map(|one| {
-            Ok(Running {
-                name: one.name,
-                server: one.start(lab, Placement::ServerCpu)?,
-            })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    warm_up(&servers, |one| sample(lab, &one.server, &program).map(drop))?;
-    let series = alternate(&servers, lab.options.rounds, |one| {
-        sample(lab, &one.server, &program)
-    })?;
+    let series = beside_bare(lab, &mut notes, |server| sample(lab, server, &program))?;
     notes.push("One connection starts, a second one that is already open follows. bare is posix_spawn and wait inside one process.".to_owned());
     notes.push("The client with late ACKs turns TCP_QUICKACK off before every receive.".to_owned());
     Ok(ScenarioReport {

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
 
-use super::contender::{ack, contender, contenders, start_body};
+use super::Sample;
+use super::contender::{ack, beside_bare, start_body};
 use super::transfer::measure;
-use super::{Entrant, Sample, alternate, warm_up};
 use crate::client::{Crowd, Follower, Form, Manner, Member, Script};
 use crate::fixture::exit_program;
 use crate::lab::Lab;
 use crate::report::{Better, Metric, ScenarioReport};
-use crate::target::{Kind, Placement, Server};
+use crate::target::{Kind, Server};
 
 pub(crate) const NAME: &str = "exec-storm";
 
@@ -50,35 +50,10 @@ const fn count(name: &'static str) -> Metric {
     }
 }
 
-struct Running {
-    name: &'static str,
-    server: Server,
-}
-
-impl Entrant for Running {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
 pub(super) fn run(lab: &Lab) -> Result<ScenarioReport> {
     let program = exit_program(lab.dir())?;
     let mut notes = Vec::new();
-    let mut all = contenders(lab, &mut notes);
-    all.push(contender("bare", Kind::Bare, &[]));
-    let servers = all
-        .iter()
-        .map(|one| {
-            Ok(Running {
-                name: one.name,
-                server: one.start(lab, Placement::ServerCpu)?,
-            })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    warm_up(&servers, |one| sample(lab, &one.server, &program).map(drop))?;
-    let series = alternate(&servers, lab.options.rounds, |one| {
-        sample(lab, &one.server, &program)
-    })?;
+    let series = beside_bare(lab, &mut notes, |server| sample(lab, server, &program))?;
     notes.push(format!("{} programs over {WIDTH} keep-alive connections, each of which starts one and follows it to its exit event. bare spawns and waits with {WIDTH} alive.", lab.options.execs));
     notes.push("Zombies and descriptors are counted when the connections are closed, after 2 s at most. CPU leaves out the children.".to_owned());
     Ok(ScenarioReport {
