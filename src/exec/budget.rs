@@ -65,8 +65,9 @@ impl Share {
         self.bytes.get()
     }
 
-    /// Takes `more` if the bound allows it; false, and nothing taken, when it does not.
-    pub(super) fn take(&self, more: u64) -> bool {
+    /// Takes what is missing to `bytes` if the bound allows it; false, and nothing taken, when it does not.
+    pub(super) fn reach(&self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.bytes.get());
         let fits = self.budget.has(more);
         if fits {
             self.set(self.bytes.get() + more);
@@ -89,11 +90,19 @@ mod tests {
     fn a_share_is_taken_within_the_bound_and_given_back() {
         let budget = Budget::new(10);
         let (one, other) = (Share::new(&budget), Share::new(&budget));
-        assert!(one.take(6) && !other.take(5) && other.take(4));
+        assert!(one.reach(6) && !other.reach(5) && other.reach(4));
         assert!(budget.is_spent());
         drop(one);
         assert_eq!(budget.used(), 4);
-        assert!(other.take(6) && !other.take(1));
+        assert!(other.reach(10) && !other.reach(11));
+    }
+
+    #[test]
+    fn what_is_tried_again_is_taken_once() {
+        let budget = Budget::new(10);
+        let share = Share::new(&budget);
+        assert!(share.reach(6) && share.reach(6) && share.reach(4));
+        assert_eq!(budget.used(), 6);
     }
 
     #[test]
@@ -101,7 +110,7 @@ mod tests {
         let budget = Budget::new(10);
         let share = Share::new(&budget);
         share.set(25);
-        assert!(budget.is_spent() && !share.take(0));
+        assert!(budget.is_spent() && !share.reach(25));
         share.set(3);
         assert_eq!((budget.used(), budget.is_spent()), (3, false));
     }

@@ -309,9 +309,8 @@ impl Execs {
             while self.memory.is_spent() && self.collect_oldest(|exec| exec.memory() > 0) {}
         }
         let disk = &self.spills.budget;
-        while !disk.has(self.limits.spill_bytes)
-            && self.collect_oldest(|exec| exec.spill.bytes() > 0)
-        {}
+        let wanted = self.limits.spill_bytes.min(self.limits.max_spill_bytes);
+        while !disk.has(wanted) && self.collect_oldest(|exec| exec.spill.bytes() > 0) {}
         if self.memory.is_spent() {
             let used = self.memory.used();
             let told = format!("the output of execs takes {used} bytes, and no more may be kept");

@@ -161,7 +161,8 @@ impl Replay {
         self.stores && self.total - self.in_memory() > self.capacity + MOST_WAITING
     }
 
-    /// Where the bytes from `from` on lie in the file, as many of `most` as lie in one piece; nothing when `from` is not there.
+    /// Where the bytes from `from` on lie in the file, as many of `most` as lie in one piece; nothing when `from` is not
+    /// there.
     pub(super) fn on_disk(&self, from: u64, most: u64) -> Option<Span> {
         let left = self.in_memory().checked_sub(from)?;
         let is_held = left > 0 && from >= self.oldest();

@@ -96,10 +96,9 @@ impl Spill {
         Ok(Some(shelf))
     }
 
-    /// True when the disk has more than its reserve; asked once in a while as the file grows by `growth`.
-    async fn may_grow(&self, shelf: &Shelf, growth: u64) -> Result<bool> {
+    /// True when the disk has more than its reserve; asked once in a while as the file grows.
+    async fn may_grow(&self, shelf: &Shelf, before: u64, after: u64) -> Result<bool> {
         let checks = |bytes: u64| bytes.div_ceil(CHECK_EVERY);
-        let (before, after) = (self.share.bytes() - growth, self.share.bytes());
         let reserve = self.place.reserve;
         if reserve == 0 || checks(before) == checks(after) {
             return Ok(true);
@@ -247,8 +246,9 @@ async fn persist(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<bool> 
 
 /// Stores a block; false when there is no place for it and nothing that it could be written over.
 async fn store(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<bool> {
-    let growth = growth(exec, bytes);
-    let is_granted = exec.spill.share.take(growth);
+    let (before, after) = sizes(exec, bytes);
+    // It may be tried again, so what is taken is what the file comes to, not what is added.
+    let is_granted = exec.spill.share.reach(after);
     if !is_granted && !stay_within(exec) {
         return Ok(false);
     }
@@ -256,13 +256,13 @@ async fn store(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<bool> {
         exec.spill.share.set(0);
         return Ok(false);
     };
-    let fits = !is_granted || exec.spill.may_grow(&shelf, growth).await?;
+    let fits = !is_granted || exec.spill.may_grow(&shelf, before, after).await?;
     if !fits && !stay_within(exec) {
         return Ok(false);
     }
     match write(exec, &shelf, start, bytes).await {
         // What is there already can be written over on a full disk.
-        Err(error) if error.kind() == Kind::DiskFull && self::growth(exec, bytes) > 0 => {
+        Err(error) if error.kind() == Kind::DiskFull && after > before => {
             let has_place = stay_within(exec);
             shelf.cut(exec.spill.share.bytes());
             if !has_place {
@@ -275,9 +275,12 @@ async fn store(exec: &Exec, start: u64, bytes: &Arc<Vec<u8>>) -> Result<bool> {
     Ok(true)
 }
 
-fn growth(exec: &Exec, bytes: &[u8]) -> u64 {
+/// The size of the file, and what it comes to with `bytes`.
+fn sizes(exec: &Exec, bytes: &[u8]) -> (u64, u64) {
     let mut replay = exec.replay.borrow_mut();
-    replay.window().growth(bytes.len() as u64)
+    let window = replay.window();
+    let size = window.size();
+    (size, size + window.growth(bytes.len() as u64))
 }
 
 /// From now on the file is written round within the size that it has; false when it has none.
