@@ -46,8 +46,13 @@ fn is_close_on_exec(fd: impl AsFd) -> bool {
     flags.contains(rustix::io::FdFlags::CLOEXEC)
 }
 
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+/// How many descriptors of this process lead to a file below `folder`.
+fn open_below(folder: &std::path::Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("proc");
+    all.filter_map(Result::ok)
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .filter(|target| target.starts_with(folder) && target != folder)
+        .count()
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
