@@ -50,6 +50,16 @@ pub enum Kind {
     TerminalClosed,
     /// The file or directory does not exist.
     NotFound,
+    /// Something has the name already.
+    Exists,
+    /// The directory holds something.
+    NotEmpty,
+    /// The thing is in use in a way that forbids the operation: a mount point, a running program.
+    InUse,
+    /// The file system does not permit it to this daemon.
+    Denied,
+    /// The thing is not as the request says it must be.
+    PreconditionFailed,
     /// The range lies outside the file.
     RangeNotSatisfiable,
     /// A size or count limit is exceeded.

@@ -60,6 +60,8 @@ pub fn find(method: &str, path: &str) -> Found {
         "GET" | "HEAD" => Some(Method::Get),
         "PUT" => Some(Method::Put),
         "POST" => Some(Method::Post),
+        "PATCH" => Some(Method::Patch),
+        "DELETE" => Some(Method::Delete),
         _ => None,
     };
     match candidates.iter().find(|row| Some(row.method) == wanted) {
@@ -98,6 +100,8 @@ fn allow(candidates: &[&'static Row]) -> String {
             Method::Get => "GET,HEAD",
             Method::Post => "POST",
             Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
         })
         .collect();
     methods.into_iter().collect::<Vec<_>>().join(",")

@@ -39,6 +39,10 @@ pub enum Method {
     Put,
     /// POST.
     Post,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
 }
 
 /// One operation: all that routing, access and the published documents know of it.
@@ -72,6 +76,8 @@ pub struct Call {
     pub query: Query,
     /// The header fields.
     pub fields: Fields,
+    /// True when only the head of the answer is wanted (HEAD).
+    pub head_only: bool,
     /// The body, unread.
     pub body: Box<dyn Inflow>,
 }
@@ -80,6 +86,12 @@ pub struct Call {
 pub enum Answer {
     /// Success without a body (204).
     Done,
+    /// The same with header fields, names in lower case.
+    DoneWith(Vec<(&'static str, String)>),
+    /// Something was made (201), without a body; header fields, names in lower case.
+    Created(Vec<(&'static str, String)>),
+    /// What the client holds is current (304); header fields, names in lower case.
+    Unchanged(Vec<(&'static str, String)>),
     /// Success with an empty body (200).
     Empty,
     /// A JSON document (200).

@@ -61,6 +61,11 @@ pub trait Outflow {
     /// `ClientGone`, `ClientStalled`.
     fn ready(&mut self) -> Step<'_, ()>;
 
+    /// Adds a field that follows the body; it is dropped where the framing has no place for it.
+    ///
+    /// The head must have announced it (`trailer`), so a producer knows beforehand that it will come.
+    fn trailer(&mut self, _name: &'static str, _value: String) {}
+
     /// Sends exactly `length` bytes of `file` from `offset`, without a copy through user space where that pays.
     ///
     /// # Errors

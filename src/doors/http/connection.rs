@@ -242,6 +242,7 @@ fn call(head: Head, id: String, body: Body) -> Call {
     Call {
         id,
         query: Query::parse(&head.query),
+        head_only: &*head.method == "HEAD",
         fields: head.fields,
         body: Box::new(body),
     }
@@ -283,6 +284,15 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     // The call itself is inside the guard: a row may do all its work before it answers with a future.
     let error = match guarded(async move { (row.run)(app, call).await }).await {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
+        Ok(Ok(Answer::DoneWith(fields))) => {
+            return Reaction::Whole(Whole::bare(StatusCode::NO_CONTENT, fields));
+        }
+        Ok(Ok(Answer::Created(fields))) => {
+            return Reaction::Whole(Whole::bare(StatusCode::CREATED, fields));
+        }
+        Ok(Ok(Answer::Unchanged(fields))) => {
+            return Reaction::Whole(Whole::bare(StatusCode::NOT_MODIFIED, fields));
+        }
         Ok(Ok(Answer::Empty)) => return Reaction::Whole(Whole::empty(StatusCode::OK)),
         Ok(Ok(Answer::Json(document))) => {
             return Reaction::Whole(Whole::json(document, Vec::new()));
@@ -447,6 +457,7 @@ mod tests {
                 id: String::new(),
                 query: Query::default(),
                 fields: head::Fields::default(),
+                head_only: false,
                 body: Box::new(flow::Ready::new(Vec::new())),
             };
             let Reaction::Whole(whole) = perform(&app, &DOOMED, call).await else {

@@ -20,6 +20,8 @@ pub(super) struct Sender<'a> {
     untouched: bool,
     /// True when an offer was not taken whole.
     is_full: bool,
+    /// Fields that follow the body.
+    trailers: Vec<(&'static str, String)>,
 }
 
 impl<'a> Sender<'a> {
@@ -35,6 +37,7 @@ impl<'a> Sender<'a> {
             owed,
             untouched: true,
             is_full: false,
+            trailers: Vec::new(),
         }
     }
 
@@ -46,7 +49,10 @@ impl<'a> Sender<'a> {
     /// Ends the body and sends what is held.
     pub(super) async fn finish(mut self) -> Result<()> {
         match self.framing {
-            Delimiter::Chunked => self.held.extend_from_slice(chunked::END),
+            Delimiter::Chunked => {
+                let end = chunked::end(&self.trailers);
+                self.held.extend_from_slice(&end);
+            }
             Delimiter::Length(_) if self.owed > 0 => {
                 return Err(Kind::Internal.told("the body ended before its length"));
             }
@@ -211,6 +217,10 @@ impl Outflow for Sender<'_> {
 
     fn ready(&mut self) -> Step<'_, ()> {
         Box::pin(self.make_room())
+    }
+
+    fn trailer(&mut self, name: &'static str, value: String) {
+        self.trailers.push((name, value));
     }
 
     fn send_file<'a>(&'a mut self, file: &'a File, offset: u64, length: u64) -> Step<'a, ()> {

@@ -42,6 +42,14 @@ impl Whole {
         }
     }
 
+    /// A response that consists of its head.
+    pub(super) fn bare(status: StatusCode, fields: Vec<(&'static str, String)>) -> Self {
+        Self {
+            fields,
+            ..Self::empty(status)
+        }
+    }
+
     pub(super) fn json(body: Vec<u8>, fields: Vec<(&'static str, String)>) -> Self {
         Self {
             media: Some(JSON),
@@ -108,7 +116,7 @@ impl Whole {
     pub(super) fn written(&self, manner: Manner) -> Vec<u8> {
         let mut reply = begin(self.status, self.media, &self.fields, manner);
         reply.delimiter(match self.status {
-            StatusCode::NO_CONTENT => Delimiter::None,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Delimiter::None,
             _ => Delimiter::Length(self.body.len() as u64),
         });
         let mut bytes = end(reply, manner);
@@ -194,7 +202,12 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         | Kind::AlreadyAcked
         | Kind::StdinNotRequested
         | Kind::StdinOffset
-        | Kind::NoTerminal => StatusCode::CONFLICT,
+        | Kind::NoTerminal
+        | Kind::Exists
+        | Kind::NotEmpty
+        | Kind::InUse => StatusCode::CONFLICT,
+        Kind::Denied => StatusCode::FORBIDDEN,
+        Kind::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         Kind::UnknownExec | Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::StdinWriteTimeout | Kind::ClientStalled => StatusCode::REQUEST_TIMEOUT,
         Kind::StdinClosed | Kind::TerminalClosed => StatusCode::GONE,
@@ -229,6 +242,14 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::StdinOffset => "stdin_offset",
         Kind::NoTerminal => "no_terminal",
         Kind::TerminalClosed => "terminal_closed",
+        Kind::NotFound => "not_found",
+        Kind::Exists => "already_exists",
+        Kind::NotEmpty => "not_empty",
+        Kind::InUse => "in_use",
+        Kind::Denied => "permission_denied",
+        Kind::PreconditionFailed => "precondition_failed",
+        Kind::DiskFull => "disk_full",
+        Kind::UnsupportedCoding => "unsupported_coding",
         _ => return None,
     })
 }

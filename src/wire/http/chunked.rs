@@ -161,12 +161,28 @@ pub fn size_line(length: u64, space: &mut [u8; SIZE_LINE]) -> &[u8] {
 /// Bytes of the longest line before a chunk.
 pub const SIZE_LINE: usize = 16 + 2;
 
-/// What follows the last chunk.
-pub const END: &[u8] = b"0\r\n\r\n";
+/// What follows the last chunk: trailer fields, names in lower case, and the end (RFC 9112, section 7.1.2).
+///
+/// Bytes that cannot stand in a value (CR, LF, NUL) become spaces.
+pub fn end(trailers: &[(&str, String)]) -> Vec<u8> {
+    let mut bytes = b"0\r\n".to_vec();
+    for (name, value) in trailers {
+        super::reply::put_field(name, value, &mut bytes);
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_carries_trailers() {
+        assert_eq!(end(&[]), b"0\r\n\r\n");
+        let trailers = [("a", "b\r\nc".to_owned())];
+        assert_eq!(end(&trailers), b"0\r\na: b  c\r\n\r\n");
+    }
 
     #[test]
     fn a_size_is_written_in_hexadecimal() {

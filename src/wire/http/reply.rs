@@ -30,14 +30,7 @@ impl Reply {
 
     /// Adds a field. Bytes that cannot stand in a value (CR, LF, NUL) become spaces.
     pub fn field(&mut self, name: &str, value: &str) -> &mut Self {
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.extend_from_slice(b": ");
-        let safe = value.bytes().map(|byte| match byte {
-            b'\r' | b'\n' | 0 => b' ',
-            other => other,
-        });
-        self.0.extend(safe);
-        self.0.extend_from_slice(b"\r\n");
+        put_field(name, value, &mut self.0);
         self
     }
 
@@ -55,6 +48,18 @@ impl Reply {
         self.0.extend_from_slice(b"\r\n");
         std::mem::take(&mut self.0)
     }
+}
+
+/// Appends a field line; bytes that cannot stand in a value (CR, LF, NUL) become spaces.
+pub(super) fn put_field(name: &str, value: &str, into: &mut Vec<u8>) {
+    into.extend_from_slice(name.as_bytes());
+    into.extend_from_slice(b": ");
+    let safe = value.bytes().map(|byte| match byte {
+        b'\r' | b'\n' | 0 => b' ',
+        other => other,
+    });
+    into.extend(safe);
+    into.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
