@@ -253,6 +253,17 @@ pub(crate) fn knows_setting(ringd: &Path, name: &str) -> bool {
     printed.is_ok_and(|printed| String::from_utf8_lossy(&printed.stdout).contains(name))
 }
 
+/// As [`launch`], with the standard output where `out` says.
+pub(crate) fn launch_to(
+    mut command: Command,
+    placement: Placement,
+    out: Stdio,
+    log: &Path,
+) -> Result<Child> {
+    command.stdout(out);
+    launch(command, placement, log)
+}
+
 /// Starts a command with a clean environment; its stderr goes to `log`.
 pub(crate) fn launch(mut command: Command, placement: Placement, log: &Path) -> Result<Child> {
     let kept: Vec<_> = command

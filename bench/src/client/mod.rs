@@ -89,7 +89,19 @@ impl Client {
 
     /// Sends a request head. A GET has no length field; everything else announces `length` bytes.
     pub(crate) fn send_head(&mut self, method: &str, target: &str, length: u64) -> Result<()> {
-        let head = request_head(method, target, &self.token, length);
+        self.send_head_with(method, target, length, "")
+    }
+
+    /// The same with further fields, each with its line end.
+    pub(crate) fn send_head_with(
+        &mut self,
+        method: &str,
+        target: &str,
+        length: u64,
+        fields: &str,
+    ) -> Result<()> {
+        let mut head = request_head(method, target, &self.token, length);
+        head.insert_str(head.len() - 2, fields);
         self.send(head.as_bytes())
     }
 

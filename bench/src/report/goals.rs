@@ -67,18 +67,39 @@ const RATIOS: &[RatioGoal] = &[
         limit: 0.4,
     },
     RatioGoal {
-        promise: "PUT tar, small files: CPU at most 0.7 x axum",
+        promise: "PUT tar, small files: CPU at most 0.6 x axum",
         scenario: names::TAR_PUT,
         peer: "axum",
         metric: metrics::CPU_PER_FILE,
-        limit: 0.7,
+        limit: 0.6,
     },
     RatioGoal {
-        promise: "PUT tar, small files: wall at most bsdtar's",
+        promise: "PUT tar, small files: wall at most 0.9 x bsdtar",
         scenario: names::TAR_PUT,
         peer: "bsdtar",
         metric: metrics::TAR_PUT_WALL,
-        limit: 1.0,
+        limit: 0.9,
+    },
+    RatioGoal {
+        promise: "GET tar, small files: CPU at most 0.9 x GNU tar",
+        scenario: names::TAR_GET,
+        peer: "gnu-tar",
+        metric: metrics::CPU_PER_FILE_SPIN,
+        limit: 0.9,
+    },
+    RatioGoal {
+        promise: "GET tar, small files, cold: wall at most a third of GNU tar's",
+        scenario: names::TAR_GET,
+        peer: "gnu-tar",
+        metric: metrics::WALL_COLD,
+        limit: 1.0 / 3.0,
+    },
+    RatioGoal {
+        promise: "GET files of 64 KiB over one connection: rate at least 3 x axum",
+        scenario: names::SMALL_FILES,
+        peer: "axum",
+        metric: metrics::SMALL_RATE,
+        limit: 3.0,
     },
     RatioGoal {
         promise: "capture 1 GiB, writes of 8 KiB, no follower: rate at least 2.5 x axum",
@@ -117,6 +138,42 @@ const RATIOS: &[RatioGoal] = &[
     },
 ];
 
+/// Promises about a median: promise, scenario, metric, limit.
+const MEDIANS: &[(&str, &str, Metric, f64)] = &[
+    (
+        "PUT tar, one large member: CPU at most 1.6 x PUT file",
+        names::TAR_PUT_LARGE,
+        metrics::SPOOLED,
+        1.6,
+    ),
+    (
+        "PUT tar, one large member, spool=off: CPU at most 1.1 x PUT file",
+        names::TAR_PUT_LARGE,
+        metrics::STREAMED,
+        1.1,
+    ),
+    (
+        "16 ranges: rate at least that of one stream",
+        names::RANGES,
+        metrics::RANGES_RATIO,
+        1.0,
+    ),
+    (
+        "last ten lines of a large file: p99 at most 2 ms",
+        names::LAST_LINES,
+        metrics::LAST_LINES_P99,
+        2.0,
+    ),
+    (
+        "GET tar: first byte at most 5 ms after the time of a plain walk",
+        names::TAR_GET,
+        metrics::FIRST_BYTE_LATE,
+        5.0,
+    ),
+];
+
+const STREAMED_LIMIT: f64 = 0.5;
+const LARGE_GROWTH_LIMIT_MIB: f64 = 24.0;
 const STALL_LIMIT_MS: f64 = 2.0;
 const GROWTH_LIMIT_MIB: f64 = 16.0;
 const IDLE_LIMIT_MIB: f64 = 6.0;
@@ -132,6 +189,17 @@ pub(crate) fn judge(scenarios: &[ScenarioReport]) -> Vec<Goal> {
         .map(|goal| judge_ratio(goal, scenarios))
         .collect();
     goals.push(judge_stall(scenarios));
+    goals.push(judge_streamed(scenarios));
+    for (promise, scenario, metric, limit) in MEDIANS {
+        goals.push(judge_median(scenarios, promise, scenario, *metric, *limit));
+    }
+    goals.push(judge_most(
+        scenarios,
+        "RSS growth under 24 MiB for 8 GiB and for 100,000 entries",
+        names::MEMORY_LARGE,
+        &metrics::LARGE_GROWTHS,
+        LARGE_GROWTH_LIMIT_MIB,
+    ));
     goals.push(judge_most(
         scenarios,
         "RSS growth under 16 MiB during any transfer",
@@ -260,6 +328,20 @@ fn judge_median(
             Better::Low => median <= limit,
             Better::High => median >= limit,
         }),
+    }
+}
+
+/// The archive of small files, extracted while it is received.
+fn judge_streamed(scenarios: &[ScenarioReport]) -> Goal {
+    let ratio = find(scenarios, names::TAR_PUT).and_then(|scenario| {
+        let metric = metrics::CPU_PER_FILE.name;
+        let ours = scenario.find(names::TAR_PUT_STREAMED, metric)?.median();
+        Some(ours / scenario.find("axum", metric)?.median())
+    });
+    Goal {
+        promise: "PUT tar, small files, spool=off: CPU at most 0.5 x axum".to_owned(),
+        measured: ratio.map_or_else(unmeasured, |ratio| format!("{ratio:.3} x axum")),
+        met: ratio.map(|ratio| ratio <= STREAMED_LIMIT),
     }
 }
 

@@ -100,7 +100,7 @@ fn sample(lab: &Lab, kind: Kind, archive: &[u8]) -> Result<Sample> {
         download(&server, &tar_get::target(lab)?, Manner::Sleep).map(drop)
     })?;
     watch(&server, 3, &mut sample, || {
-        put_tar(&server, &root, archive, Manner::Sleep).map(drop)
+        put_tar(&server, &root, "", archive, Manner::Sleep).map(drop)
     })?;
     Ok(sample)
 }

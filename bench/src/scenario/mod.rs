@@ -8,11 +8,16 @@ mod fanout;
 mod get;
 mod get_cold;
 mod health;
+mod last_lines;
 mod memory;
+mod memory_large;
 mod put;
+mod ranges;
+mod small_files;
 mod storm;
 mod tar_get;
 mod tar_put;
+mod tar_put_large;
 mod transfer;
 
 use anyhow::{Context, Result};
@@ -48,6 +53,22 @@ pub(crate) const ALL: &[Scenario] = &[
         run: tar_put::run,
     },
     Scenario {
+        name: tar_put_large::NAME,
+        run: tar_put_large::run,
+    },
+    Scenario {
+        name: small_files::NAME,
+        run: small_files::run,
+    },
+    Scenario {
+        name: last_lines::NAME,
+        run: last_lines::run,
+    },
+    Scenario {
+        name: ranges::NAME,
+        run: ranges::run,
+    },
+    Scenario {
         name: exec::NAME,
         run: exec::run,
     },
@@ -75,6 +96,10 @@ pub(crate) const ALL: &[Scenario] = &[
         name: memory::NAME,
         run: memory::run,
     },
+    Scenario {
+        name: memory_large::NAME,
+        run: memory_large::run,
+    },
 ];
 
 pub(crate) mod names {
@@ -85,11 +110,16 @@ pub(crate) mod names {
     pub(crate) use super::fanout::NAME as FANOUT;
     pub(crate) use super::get::NAME as GET;
     pub(crate) use super::get_cold::NAME as GET_COLD;
+    pub(crate) use super::last_lines::NAME as LAST_LINES;
     pub(crate) use super::memory::NAME as MEMORY;
+    pub(crate) use super::memory_large::NAME as MEMORY_LARGE;
     pub(crate) use super::put::NAME as PUT;
+    pub(crate) use super::ranges::NAME as RANGES;
+    pub(crate) use super::small_files::NAME as SMALL_FILES;
     pub(crate) use super::storm::NAME as STORM;
     pub(crate) use super::tar_get::NAME as TAR_GET;
-    pub(crate) use super::tar_put::NAME as TAR_PUT;
+    pub(crate) use super::tar_put::{NAME as TAR_PUT, STREAMED as TAR_PUT_STREAMED};
+    pub(crate) use super::tar_put_large::NAME as TAR_PUT_LARGE;
 }
 
 pub(crate) mod metrics {
@@ -99,9 +129,15 @@ pub(crate) mod metrics {
     pub(crate) use super::exec_stream::{STALLS, STREAM_P50};
     pub(crate) use super::fanout::{CPU as FANOUT_CPU, DELAY as FANOUT_DELAY};
     pub(crate) use super::get_cold::{STALL_MAX, STOLEN};
+    pub(crate) use super::last_lines::P99 as LAST_LINES_P99;
     pub(crate) use super::memory::{BINARY, GROWTHS, IDLE};
+    pub(crate) use super::memory_large::GROWTHS as LARGE_GROWTHS;
+    pub(crate) use super::ranges::RATIO as RANGES_RATIO;
+    pub(crate) use super::small_files::RATE as SMALL_RATE;
     pub(crate) use super::storm::{DESCRIPTORS, RATE as STORM_RATE, ZOMBIES};
+    pub(crate) use super::tar_get::{FIRST_BYTE_LATE, WALL_COLD};
     pub(crate) use super::tar_put::WALL as TAR_PUT_WALL;
+    pub(crate) use super::tar_put_large::{SPOOLED, STREAMED};
     pub(crate) use super::transfer::{CPU_PER_FILE, CPU_PER_FILE_SPIN, CPU_SPIN, RATE_SPIN};
 }
 

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -25,12 +26,16 @@ pub(crate) const WALL: Metric = Metric {
     unit: "ms",
     better: Better::Low,
 };
+/// ringd with `spool=off`.
+pub(crate) const STREAMED: &str = "ringd spool=off";
 const BSDTAR: &str = "/usr/bin/bsdtar";
 const GNU_TAR: &str = "/usr/bin/tar";
 
 /// A server that takes the archive over the socket, or a program that reads it from a local file.
 enum Extractor {
-    Server(Server),
+    Server(Rc<Server>),
+    /// ringd, which extracts while it receives.
+    Streamed(Rc<Server>),
     Program {
         name: &'static str,
         path: &'static str,
@@ -41,6 +46,7 @@ impl Entrant for Extractor {
     fn name(&self) -> &'static str {
         match self {
             Self::Server(server) => server.kind.name(),
+            Self::Streamed(_) => STREAMED,
             Self::Program { name, .. } => name,
         }
     }
@@ -49,7 +55,14 @@ impl Entrant for Extractor {
 pub(super) fn run(lab: &Lab) -> Result<ScenarioReport> {
     let files = lab.tree()?.files as f64;
     let (servers, mut notes) = lab.start_all(&[Kind::Ringd, Kind::Axum])?;
-    let mut extractors: Vec<Extractor> = servers.into_iter().map(Extractor::Server).collect();
+    let mut extractors = Vec::new();
+    for server in servers {
+        let server = Rc::new(server);
+        extractors.push(Extractor::Server(Rc::clone(&server)));
+        if server.kind == Kind::Ringd {
+            extractors.push(Extractor::Streamed(server));
+        }
+    }
     for (name, path) in [("bsdtar", BSDTAR), ("gnu-tar", GNU_TAR)] {
         if Path::new(path).is_file() {
             extractors.push(Extractor::Program { name, path });
@@ -67,7 +80,7 @@ pub(super) fn run(lab: &Lab) -> Result<ScenarioReport> {
             (CPU_PER_FILE, reading.cpu_s * 1e6 / files),
             (WALL, reading.wall_s * 1e3),
         ]);
-        if matches!(extractor, Extractor::Server(_)) {
+        if !matches!(extractor, Extractor::Program { .. }) {
             sample.push((GROWTH, reading.grown_mib));
         }
         Ok(sample)
@@ -86,7 +99,10 @@ fn extract(lab: &Lab, extractor: &Extractor, archive: &[u8]) -> Result<Reading> 
     lab.settle()?;
     warm_free_pages(lab.dir(), 4 * archive.len() as u64 + 64 * MIB)?;
     let reading = match extractor {
-        Extractor::Server(server) => put_tar(server, &root, archive, Manner::Sleep)?,
+        Extractor::Server(server) => put_tar(server, &root, "", archive, Manner::Sleep)?,
+        Extractor::Streamed(server) => {
+            put_tar(server, &root, "&spool=off", archive, Manner::Sleep)?
+        }
         Extractor::Program { path, .. } => run_program(lab, path, &root)?,
     };
     let summary = tree_summary(&root)?;
@@ -101,12 +117,13 @@ fn extract(lab: &Lab, extractor: &Extractor, archive: &[u8]) -> Result<Reading> 
 pub(super) fn put_tar(
     server: &Server,
     root: &Path,
+    option: &str,
     archive: &[u8],
     manner: Manner,
 ) -> Result<Reading> {
     upload(
         server,
-        &format!("/v1/fs/tar?path={}", root.display()),
+        &format!("/v1/fs/tar?path={}{option}", root.display()),
         archive,
         archive.len() as u64,
         manner,
