@@ -1,5 +1,6 @@
 //! Reading what a child writes: both pipes, to their ends or until told to stop.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use rustix::io::Errno;
@@ -19,10 +20,9 @@ pub(super) type Pipes = [Option<Rc<Fd>>; 2];
 /// If dropped, what was not read stays in the pipes.
 pub(super) async fn drain(exec: &Rc<Exec>, pipes: Pipes, stop: impl Future<Output = ()>) -> bool {
     let [stdout, stderr] = &pipes;
-    let reading = both(
-        read(exec, Stream::Stdout, stdout.as_deref()),
-        read(exec, Stream::Stderr, stderr.as_deref()),
-    );
+    let of_stdout = pin!(read(exec, Stream::Stdout, stdout.as_deref()));
+    let of_stderr = pin!(read(exec, Stream::Stderr, stderr.as_deref()));
+    let reading = pin!(both(of_stdout, of_stderr));
     match first(reading, stop).await {
         First::Left(_) => false,
         First::Right(()) => {

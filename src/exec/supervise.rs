@@ -8,6 +8,7 @@
 //! ```
 
 use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 
 use super::Limits;
@@ -36,7 +37,7 @@ pub(super) async fn supervise(exec: Rc<Exec>, started: Started, limits: Rc<Limit
         pipes,
         deadline,
     } = started;
-    let life = watch(&exec, (&child, deadline), pipes, &limits);
+    let life = Box::pin(watch(&exec, (&child, deadline), pipes, &limits));
     if !conclude(&exec, life).await {
         // Whoever ends this exec later must know when its group number is no longer its own.
         child.exited().await;
@@ -67,16 +68,17 @@ async fn watch(
     limits: &Limits,
 ) -> End {
     let over = Once::default();
-    let watch = async {
+    // Pinned here: what takes a future as an argument has room for it twice.
+    let watch = pin!(async {
         let ended = end_of(exec, child, deadline, limits).await;
         over.set(());
         ended
-    };
-    let stop = async {
+    });
+    let stop = pin!(async {
         over.wait().await;
         clock::sleep(limits.output_linger).await;
-    };
-    let drain = drain(exec, pipes, stop);
+    });
+    let drain = pin!(drain(exec, pipes, stop));
     let ((exit, timed_out), writers_may_be_alive) = both(watch, drain).await;
     End {
         exit,
@@ -119,7 +121,6 @@ const UNKNOWN: Exit = Exit {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 

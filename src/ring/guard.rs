@@ -32,8 +32,10 @@ impl<F: Future> Future for Guarded<F> {
 
 /// Runs `future` as a task of its own; a panic in it is logged under `name` and ends only this task.
 pub fn spawn<F: Future<Output = ()> + 'static>(name: &'static str, future: F) {
+    // Boxed before it is moved anywhere: futures are large.
+    let task = guarded(future);
     monoio::spawn(async move {
-        if let Err(panic) = guarded(future).await {
+        if let Err(panic) = task.await {
             tracing::error!(task = name, panic, "a task panicked");
         }
     });
@@ -49,6 +51,7 @@ pub fn detached<T: 'static>(
         over: Once::default(),
     });
     let over = Over(Rc::clone(&slot));
+    let future = Box::pin(future);
     spawn(name, async move {
         let value = future.await;
         over.0.value.set(Some(value));
