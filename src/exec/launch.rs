@@ -129,10 +129,10 @@ impl Launch {
             look_up()?
         };
         let own_group = user.as_ref().and_then(|user| user.group);
-        let may_set = rustix::process::geteuid().is_root();
+        let sets_groups = user.is_some() && rustix::process::geteuid().is_root();
         Ok(Credentials {
             gid: group.or(own_group),
-            groups: (user.is_some() && may_set).then(Vec::new),
+            groups: sets_groups.then(Vec::new),
             user,
         })
     }
