@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ringd::ring::clock::{Deadline, sleep, within};
+use ringd::ring::clock::{Deadline, sleep, until, within};
 use ringd::ring::listener::Listener;
 use ringd::ring::notify::{Event, Once};
 use ringd::ring::socket::Socket;
@@ -237,10 +237,11 @@ fn alarms_ring_in_order_and_leave_nothing_behind() {
     on_both(|| async {
         let rang = Rc::new(std::cell::RefCell::new(Vec::new()));
         let done = Rc::new(Event::default());
-        for span in [30, 10, 20, 0] {
+        for (span, deadline) in deadlines([30, 10, 20, 0]) {
             let (rang, done) = (Rc::clone(&rang), Rc::clone(&done));
             ring::spawn("sleeper", async move {
-                sleep(Duration::from_millis(span)).await;
+                let _ = until(deadline, std::future::pending::<()>()).await;
+                assert!(deadline.has_passed());
                 rang.borrow_mut().push(span);
                 done.happen();
             });
@@ -254,6 +255,17 @@ fn alarms_ring_in_order_and_leave_nothing_behind() {
         }
         assert_eq!(*rang.borrow(), [0, 10, 20, 30]);
     });
+}
+
+/// Deadlines so many milliseconds from one moment; taken again where the machine was away in between.
+fn deadlines(spans: [u64; 4]) -> [(u64, Deadline); 4] {
+    loop {
+        let bound = Deadline::after(Duration::from_millis(5));
+        let taken = spans.map(|span| (span, Deadline::after(Duration::from_millis(span))));
+        if !bound.has_passed() {
+            return taken;
+        }
+    }
 }
 
 #[test]
