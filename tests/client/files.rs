@@ -112,7 +112,7 @@ fn check(driver: &str) {
     bench.write("remote", &remote[1..]);
     let tagged = bench.curl(&[&["--etag-compare", "tag"][..], &code].concat());
     assert_eq!(tagged, b"200");
-    assert!(bench.read("fresh") == &remote[1..], "another version");
+    assert!(bench.read("fresh") == remote[1..], "another version");
     bench.write("remote", &remote);
 
     // Whatever curl was built with, and gzip alone.

@@ -211,7 +211,7 @@ fn a_file_that_changed_is_searched_anew(driver: Driver) {
     };
     wait_until("what a search has found is kept", || {
         let (body, read) = read();
-        assert!(body == &short[..128]);
+        assert!(body == short[..128]);
         read < 3 << 20
     });
     // The same inode, the same size, and even the same time of modification.
@@ -222,7 +222,7 @@ fn a_file_that_changed_is_searched_anew(driver: Driver) {
     file.write_all_at(&long, 0).expect("there is room");
     file.set_times(FileTimes::new().set_modified(modified))
         .expect("the file is ours");
-    assert!(read().0 == &long[..256], "a line of the old content");
+    assert!(read().0 == long[..256], "a line of the old content");
 }
 
 fn a_window_under_a_condition_is_of_one_version(driver: Driver) {

@@ -20,7 +20,7 @@ fn wish_16_a_resumed_download_is_of_one_version(driver: Driver) {
     let path = daemon.path("f");
     let target = file_at(&path);
     let versions = [vec![b'a'; 100_000], vec![b'b'; 100_000]];
-    let ways: [(&str, &dyn Fn(&[u8])); 4] = [
+    let ways: [(&str, Change<'_>); 4] = [
         ("rewritten in place, with the time of before", &|content| {
             let modified = fs::metadata(&path).and_then(|known| known.modified());
             let file = File::options()
@@ -72,6 +72,9 @@ fn wish_16_a_resumed_download_is_of_one_version(driver: Driver) {
         }
     }
 }
+
+/// A way in which somebody else gives a file another content.
+type Change<'a> = &'a dyn Fn(&[u8]);
 
 fn wish_18_files_of_every_size_are_read(driver: Driver) {
     let daemon = Daemon::ready(driver);
