@@ -4,6 +4,7 @@ mod check;
 mod confine;
 pub mod extract;
 pub mod file;
+pub mod filter;
 mod lent;
 pub mod lines;
 mod member;
@@ -15,6 +16,8 @@ mod spool;
 mod target;
 mod unpack;
 pub mod upload;
+pub mod version;
+pub mod visit;
 mod walk;
 
 #[cfg(test)]
