@@ -4,6 +4,7 @@ pub mod body;
 pub mod exec;
 pub mod files;
 pub mod hooks;
+pub mod precondition;
 pub mod row;
 pub mod system;
 

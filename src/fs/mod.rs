@@ -16,6 +16,7 @@ mod spool;
 mod target;
 mod unpack;
 pub mod upload;
+pub mod version;
 mod walk;
 
 #[cfg(test)]
