@@ -18,7 +18,7 @@ pub(super) async fn read(app: Rc<App>, call: Call) -> Result<Answer> {
         members: limits.max_tar_members,
         bytes: limits.max_tar_bytes,
     };
-    let pack = pack::plan(&path, limits).await?;
+    let pack = pack::plan(&path, pack::Options::whole(limits)).await?;
     Ok(Answer::Bytes(Source {
         media: "application/x-tar",
         length: Some(pack.length()),
