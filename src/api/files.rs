@@ -1,6 +1,7 @@
 //! Operations on files: one file read or written, a tree read or written as a tar archive.
 
 mod read;
+mod tar_options;
 mod tar_read;
 mod tar_write;
 mod write;
@@ -9,7 +10,6 @@ use std::path::PathBuf;
 
 use super::row::{Access, Form, Method, Row, Run};
 use crate::error::{Kind, Result};
-use crate::wire::http::head::Fields;
 use crate::wire::http::query::Query;
 
 /// The rows of this room.
@@ -51,7 +51,7 @@ pub static ROWS: &[Row] = &[
         path: "/v1/fs/tar",
         access: Access::Bearer,
         form: Form::Text,
-        about: "a directory with all below it, as a tar archive",
+        about: "a directory with all below it, or what is chosen of it, as a tar archive",
         errors: &[
             Kind::Malformed,
             Kind::NotFound,
@@ -59,6 +59,21 @@ pub static ROWS: &[Row] = &[
             Kind::Internal,
         ],
         run: |app, call| -> Run { Box::pin(tar_read::read(app, call)) },
+    },
+    Row {
+        name: "tar.pick",
+        method: Method::Post,
+        path: "/v1/fs/tar",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "the members of a tree that a list names, as a tar archive",
+        errors: &[
+            Kind::Malformed,
+            Kind::NotFound,
+            Kind::TooLarge,
+            Kind::Internal,
+        ],
+        run: |app, call| -> Run { Box::pin(tar_read::pick(app, call)) },
     },
     Row {
         name: "tar.write",
@@ -77,17 +92,6 @@ pub static ROWS: &[Row] = &[
         run: |app, call| -> Run { Box::pin(tar_write::write(app, call)) },
     },
 ];
-
-/// Refuses a body in a content coding: bodies are stored as they are sent.
-fn uncoded(fields: &Fields) -> Result<()> {
-    let coded = |value: &[u8]| !value.trim_ascii().eq_ignore_ascii_case(b"identity");
-    if fields.all("content-encoding").any(coded) {
-        return Err(
-            Kind::UnsupportedCoding.told("the body is in a content coding that is not known here")
-        );
-    }
-    Ok(())
-}
 
 fn path(query: &Query) -> Result<PathBuf> {
     match query.one("path") {

@@ -306,6 +306,7 @@ impl Walk<'_> {
                 item.kind = Type::HardLink;
                 item.more = More::Twin(twin);
                 item.records = Span::default();
+                item.size = 0;
                 return Ok(());
             }
             item.more = more;
