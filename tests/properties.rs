@@ -114,10 +114,10 @@ fn packed(path: &Path) -> Vec<u8> {
     let outcome: Result<Vec<u8>> = run(move || async move {
         let pack = pack::plan(
             &path,
-            pack::Limits {
+            pack::Options::whole(pack::Limits {
                 members: 10_000,
                 bytes: 1 << 40,
-            },
+            }),
         )
         .await?;
         let length = pack.length();

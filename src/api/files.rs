@@ -1,6 +1,7 @@
 //! Operations on files: one file read or written, a tree read or written as a tar archive.
 
 mod read;
+mod tar_options;
 mod tar_read;
 mod tar_write;
 mod write;
@@ -52,7 +53,7 @@ pub static ROWS: &[Row] = &[
         path: "/v1/fs/tar",
         access: Access::Bearer,
         form: Form::Text,
-        about: "a directory with all below it, as a tar archive",
+        about: "a directory with all below it, or what is chosen of it, as a tar archive",
         errors: &[
             Kind::Malformed,
             Kind::NotFound,
@@ -60,6 +61,21 @@ pub static ROWS: &[Row] = &[
             Kind::Internal,
         ],
         run: |app, call| -> Run { Box::pin(tar_read::read(app, call)) },
+    },
+    Row {
+        name: "tar.pick",
+        method: Method::Post,
+        path: "/v1/fs/tar",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "the members of a tree that a list names, as a tar archive",
+        errors: &[
+            Kind::Malformed,
+            Kind::NotFound,
+            Kind::TooLarge,
+            Kind::Internal,
+        ],
+        run: |app, call| -> Run { Box::pin(tar_read::pick(app, call)) },
     },
     Row {
         name: "tar.write",

@@ -1,19 +1,24 @@
 //! Files of the guest: read, replaced, packed into an archive, extracted from one.
 
+mod attributes;
 mod check;
 mod confine;
 pub mod extract;
 pub mod file;
 pub mod filter;
+mod holes;
 mod lent;
 pub mod lines;
+mod listed;
 mod member;
 mod mount;
 pub mod pack;
+mod plan;
 pub mod range;
 mod space;
 mod spool;
 mod target;
+mod tree;
 mod unpack;
 pub mod upload;
 pub mod version;

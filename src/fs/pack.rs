@@ -16,10 +16,13 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::confine::{Descent, Stop, Way, openat2};
+use super::confine::{Way, openat2};
 use super::lent::Lent;
-pub use super::walk::Limits;
-use super::walk::{self, Item, More, Plan, ROOT};
+pub use super::listed::Listed;
+use super::plan::{Item, More, Plan};
+use super::tree::{self, Tree};
+pub use super::tree::{Limits, Options};
+use super::walk::walk;
 use crate::error::{Error, Kind, Result};
 use crate::ring::batch::{self, Wanted};
 use crate::ring::{Outflow, pool, turn};
@@ -29,22 +32,23 @@ use crate::wire::tar::{Segment, Type, write};
 pub struct Pack {
     root: PathBuf,
     plan: Plan,
-    descent: Descent,
+    tree: Tree,
 }
 
 /// Walks the tree below `path`, relative to the working directory when it is relative.
 ///
 /// # Errors
-/// `NotFound`, `Malformed` when it is no directory, `TooLarge` beyond `limits`, else `Internal`.
-pub async fn plan(path: &Path, limits: Limits) -> Result<Pack> {
+/// `NotFound` for the tree or a listed name, `Malformed` when it is no directory, `TooLarge` beyond the limits, else
+/// `Internal`.
+pub async fn plan(path: &Path, options: Options) -> Result<Pack> {
     let path = path.to_owned();
     pool::run(move || {
-        let root = walk::open(&path)?;
-        let (plan, descent) = walk::walk(root, &path, limits)?;
+        let root = tree::open(&path)?;
+        let (plan, tree) = walk(root, &path, &options)?;
         Ok(Pack {
             root: path,
             plan,
-            descent,
+            tree,
         })
     })
     .await?
@@ -61,25 +65,30 @@ impl Pack {
     /// # Errors
     /// Those of the sink; `Internal` when a file is shorter than it was, or gone.
     pub async fn send(self, sink: &mut dyn Outflow) -> Result<()> {
-        let Self {
-            root,
-            plan,
-            descent,
-        } = self;
+        let Self { root, plan, tree } = self;
         let mut packer = Packer {
             root,
             plan,
-            descent: Some(descent),
+            follow: tree.follow.clone(),
+            tree: Some(tree),
             directory: None,
-            out: Vec::with_capacity(FLUSH + batch_limit()),
+            out: Vec::with_capacity(FIRST + batch_limit()),
             gaps: Vec::new(),
             path: Vec::new(),
             link: Vec::new(),
         };
-        for index in 0..packer.plan.items.len() {
+        // The first bytes leave early, so that nobody waits for more than the walk.
+        let (mut enough, mut most) = (FIRST, FIRST_BATCH);
+        for at in 0..packer.plan.order.len() {
+            let index = packer.plan.order[at];
+            if !packer.plan.items[index as usize].alive {
+                continue;
+            }
             packer.member(index, sink).await?;
-            if packer.out.len() >= FLUSH || packer.gaps.len() >= batch::MOST {
+            if packer.out.len() >= enough || packer.gaps.len() >= most {
                 packer.flush(sink).await?;
+                enough = FLUSH.min(enough * 2);
+                most = batch::MOST.min(most * 2);
             }
         }
         packer.out.extend_from_slice(&write::END);
@@ -92,7 +101,9 @@ struct Packer {
     root: PathBuf,
     plan: Plan,
     /// Away while a helper uses it.
-    descent: Option<Descent>,
+    tree: Option<Tree>,
+    /// The root, where links are followed.
+    follow: Option<Arc<OwnedFd>>,
     /// The directory that was used last, by its place in the plan.
     directory: Option<(u32, Arc<OwnedFd>)>,
     /// What is to be sent.
@@ -104,25 +115,31 @@ struct Packer {
 }
 
 struct Gap {
-    item: usize,
+    item: u32,
     /// True when only helpers may read it.
     far: bool,
+    /// True when its name is that of a link, seen from the root.
+    followed: bool,
     /// Where in `out` its bytes go.
     at: usize,
     wanted: Wanted,
 }
 
 impl Packer {
-    async fn member(&mut self, index: usize, sink: &mut dyn Outflow) -> Result<()> {
-        let item = self.plan.items[index];
-        self.head(index, &item);
+    async fn member(&mut self, index: u32, sink: &mut dyn Outflow) -> Result<()> {
+        let item = self.plan.items[index as usize];
+        let (head, extra) = self.plan.head(index, &mut self.path, &mut self.link);
+        head.write_with(&extra, &mut self.out);
         if item.kind != Type::File || item.size == 0 {
             return Ok(());
         }
-        let dir = self.enter(item.parent).await?;
+        let dir = match &self.follow {
+            Some(root) if item.followed => Arc::clone(root),
+            _ => self.enter(item.parent).await?,
+        };
         match usize::try_from(item.size) {
             Ok(size) if size < LARGE && matches!(item.more, More::Nothing) => {
-                self.small(index, dir, size)?;
+                self.small(index, &item, dir, size)?;
                 write::pad(item.size, &mut self.out);
                 Ok(())
             }
@@ -130,43 +147,22 @@ impl Packer {
         }
     }
 
-    fn head(&mut self, index: usize, item: &Item) {
-        // The index comes from the plan, which counts in 32 bits.
-        self.plan
-            .path(u32::try_from(index).unwrap_or(0), &mut self.path);
-        self.link.clear();
-        match item.more {
-            More::Twin(twin) => self.plan.path(twin, &mut self.link),
-            _ => self.link.extend_from_slice(self.plan.target(item)),
+    /// The name of an item in the directory from which it is opened.
+    fn name(&self, index: u32, item: &Item) -> Vec<u8> {
+        let mut name = Vec::new();
+        match item.followed {
+            true => self.plan.path(index, &mut name),
+            false => name.extend_from_slice(self.plan.name(item)),
         }
-        let device = matches!(item.kind, Type::CharDevice | Type::BlockDevice);
-        let head = write::Head {
-            path: if index == 0 { ROOT } else { &self.path },
-            link: &self.link,
-            kind: item.kind,
-            mode: item.mode.into(),
-            uid: item.uid,
-            gid: item.gid,
-            mtime: item.mtime,
-            size: if device { 0 } else { item.size },
-            device: if device {
-                (rustix::fs::major(item.size), rustix::fs::minor(item.size))
-            } else {
-                (0, 0)
-            },
-            runs: self.plan.runs(item),
-        };
-        head.write(&mut self.out);
+        name
     }
 
     /// Takes a small file into the buffer, or leaves a gap for it.
-    fn small(&mut self, index: usize, dir: Arc<OwnedFd>, size: usize) -> Result<()> {
-        let item = &self.plan.items[index];
-        let name = self.plan.name(item);
+    fn small(&mut self, index: u32, item: &Item, dir: Arc<OwnedFd>, size: usize) -> Result<()> {
         let at = self.out.len();
         self.out.resize(at + size, 0);
         if item.local
-            && let Ok(file) = openat2(&dir, name, READING, ResolveFlags::CACHED)
+            && let Ok(file) = openat2(&dir, self.plan.name(item), READING, ResolveFlags::CACHED)
         {
             let mut slices = [IoSliceMut::new(&mut self.out[at..])];
             let read = rustix::io::preadv2(&file, &mut slices, 0, ReadWriteFlags::NOWAIT);
@@ -174,11 +170,12 @@ impl Packer {
                 return Ok(());
             }
         }
-        let name = CString::new(name)
+        let name = CString::new(self.name(index, item))
             .map_err(|error| Kind::Internal.told("cannot read file").because(error))?;
         self.gaps.push(Gap {
             item: index,
             far: !item.local,
+            followed: item.followed,
             at,
             wanted: Wanted { dir, name, size },
         });
@@ -187,7 +184,7 @@ impl Packer {
 
     async fn large(
         &mut self,
-        index: usize,
+        index: u32,
         item: &Item,
         dir: Arc<OwnedFd>,
         sink: &mut dyn Outflow,
@@ -208,21 +205,16 @@ impl Packer {
         Ok(())
     }
 
-    async fn open(&self, index: usize, item: &Item, dir: Arc<OwnedFd>) -> Result<Lent> {
-        let name = self.plan.name(item);
+    async fn open(&self, index: u32, item: &Item, dir: Arc<OwnedFd>) -> Result<Lent> {
         let cached = match item.local {
-            true => openat2(&dir, name, READING, ResolveFlags::CACHED).ok(),
+            true => openat2(&dir, self.plan.name(item), READING, ResolveFlags::CACHED).ok(),
             false => None,
         };
         let opened = match cached {
             Some(file) => known(file),
             None => {
-                let name = name.to_vec();
-                let flags = READING | OFlags::CLOEXEC;
-                pool::run(move || {
-                    rustix::fs::openat(&dir, name, flags, Mode::empty()).and_then(known)
-                })
-                .await?
+                let (name, followed) = (self.name(index, item), item.followed);
+                pool::run(move || open(&dir, &name, followed).and_then(known)).await?
             }
         };
         let (file, stat) = opened.map_err(|errno| self.changed(index).because(errno))?;
@@ -243,32 +235,31 @@ impl Packer {
         }
         let mut path = Vec::new();
         self.plan.path(index, &mut path);
-        let gone = |Stop { errno, .. }| {
-            Kind::Internal
-                .told("a directory is gone since it was walked")
-                .because(errno)
-        };
-        let Some(mut descent) = self.descent.take() else {
+        let Some(mut tree) = self.tree.take() else {
             return Err(Kind::Internal.told("cannot read directory"));
         };
         let cached = match self.plan.items[index as usize].local {
-            true => descent.enter(&path, Way::Cached).ok(),
+            true => tree.enter(&path, Way::Cached).ok(),
             false => None,
         };
         let entered = match cached {
             Some(dir) => Ok(dir),
             None => {
                 let (back, entered) = pool::run(move || {
-                    let entered = descent.enter(&path, Way::Looking);
-                    (descent, entered)
+                    let entered = tree.enter(&path, Way::Looking);
+                    (tree, entered)
                 })
                 .await?;
-                descent = back;
+                tree = back;
                 entered
             }
         };
-        self.descent = Some(descent);
-        let dir = entered.map_err(gone)?;
+        self.tree = Some(tree);
+        let dir = entered.map_err(|errno| {
+            Kind::Internal
+                .told("a directory is gone since it was walked")
+                .because(errno)
+        })?;
         self.directory = Some((index, Arc::clone(&dir)));
         Ok(dir)
     }
@@ -284,7 +275,10 @@ impl Packer {
                 self.fill(&near, read)?;
             }
             if !far.is_empty() {
-                let wanted = wanted(&far);
+                let wanted: Vec<_> = far
+                    .iter()
+                    .map(|gap| (gap.wanted.clone(), gap.followed))
+                    .collect();
                 let read = pool::run(move || wanted.iter().map(read).collect()).await?;
                 self.fill(&far, read)?;
             }
@@ -310,9 +304,9 @@ impl Packer {
         Ok(())
     }
 
-    fn changed(&self, index: usize) -> Error {
+    fn changed(&self, index: u32) -> Error {
         let mut path = Vec::new();
-        self.plan.path(u32::try_from(index).unwrap_or(0), &mut path);
+        self.plan.path(index, &mut path);
         let name = self.root.join(OsStr::from_bytes(&path));
         let name = name.display();
         Kind::Internal.told(format!(
@@ -326,12 +320,19 @@ fn wanted(gaps: &[Gap]) -> Vec<Wanted> {
 }
 
 /// Reads a small file; for helper threads.
-fn read(wanted: &Wanted) -> std::io::Result<Vec<u8>> {
-    let flags = READING | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&wanted.dir, &wanted.name, flags, Mode::empty())?;
+fn read((wanted, followed): &(Wanted, bool)) -> std::io::Result<Vec<u8>> {
+    let file = open(&wanted.dir, wanted.name.as_bytes(), *followed)?;
     let mut bytes = vec![0; wanted.size];
     File::from(file).read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
+}
+
+/// Opens a file to read it; for helper threads.
+fn open(dir: &OwnedFd, name: &[u8], followed: bool) -> std::result::Result<OwnedFd, Errno> {
+    match followed {
+        true => tree::follow(dir, name, OFlags::RDONLY | OFlags::NONBLOCK),
+        false => rustix::fs::openat(dir, name, READING | OFlags::CLOEXEC, Mode::empty()),
+    }
 }
 
 /// An open file, and what it is.
@@ -348,6 +349,9 @@ const fn batch_limit() -> usize {
 const READING: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK);
+/// Bytes gathered before the first are sent, and files read at once then; both double up to the whole.
+const FIRST: usize = 64 * 1024;
+const FIRST_BATCH: usize = 8;
 /// Bytes gathered before they are sent.
 const FLUSH: usize = 1024 * 1024;
 /// From this size on a file is sent from the page cache.

@@ -14,7 +14,7 @@ const WIDE: Limits = Limits {
 
 fn packed(path: &Path, limits: Limits) -> std::result::Result<Vec<u8>, (Kind, String)> {
     let outcome = run(async || {
-        let pack = plan(path, limits).await?;
+        let pack = plan(path, Options::whole(limits)).await?;
         let length = pack.length();
         let mut sink = Sink::default();
         pack.send(&mut sink).await?;
@@ -195,7 +195,9 @@ fn cold_files_are_packed_whole() {
 /// Packs the tree as if what `is_far` picks were on a filesystem that may ask a server.
 fn packed_far(path: &Path, is_far: fn(usize) -> bool) -> Vec<u8> {
     run(async || {
-        let mut pack = plan(path, WIDE).await.expect("it can be walked");
+        let mut pack = plan(path, Options::whole(WIDE))
+            .await
+            .expect("it can be walked");
         let here = pack.plan.items[0].local;
         for (index, item) in pack.plan.items.iter_mut().enumerate() {
             let judged = matches!(item.kind, Type::File | Type::Directory);
@@ -310,7 +312,9 @@ fn a_file_that_shrinks_or_vanishes_breaks_the_archive_off() {
             let path = dir.path().join("f");
             std::fs::write(&path, vec![1; size]).expect("it is fresh");
             let error = run(async || {
-                let pack = plan(dir.path(), WIDE).await.expect("it can be packed");
+                let pack = plan(dir.path(), Options::whole(WIDE))
+                    .await
+                    .expect("it can be packed");
                 match gone {
                     true => std::fs::remove_file(&path).expect("it is there"),
                     false => std::fs::write(&path, vec![1; size - 1]).expect("it is there"),
@@ -333,7 +337,9 @@ fn a_file_that_grows_is_cut() {
         let path = dir.path().join("f");
         std::fs::write(&path, vec![1; size]).expect("it is fresh");
         let archive = run(async || {
-            let pack = plan(dir.path(), WIDE).await.expect("it can be packed");
+            let pack = plan(dir.path(), Options::whole(WIDE))
+                .await
+                .expect("it can be packed");
             std::fs::write(&path, vec![2; size + 10_000]).expect("it is there");
             let mut sink = Sink::default();
             pack.send(&mut sink).await.expect("it is long enough");

@@ -17,7 +17,6 @@ both![
     a_tree_is_packed_with_what_it_is,
     the_length_is_exact,
     what_is_not_a_directory_is_refused,
-    a_choice_among_members_is_refused_by_name,
     head_tells_the_length,
     an_empty_directory_is_one_member,
     entries_stand_in_byte_order,
@@ -123,26 +122,6 @@ fn what_is_not_a_directory_is_refused(driver: Driver) {
     daemon.get("/v1/fs/tar?path=").explains(404);
     daemon.get("/v1/fs/tar").explains(400);
     daemon.get(tar_at("/dev/null")).explains(400);
-}
-
-fn a_choice_among_members_is_refused_by_name(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    write(&daemon, "secret", b"x", 0o600);
-    for key in ["include", "exclude"] {
-        for query in [
-            format!("{key}=*.o"),
-            format!("{key}="),
-            format!("{key}=a&{key}=b"),
-        ] {
-            let target = format!("{}&{query}", tar_at(daemon.path("")));
-            let text = daemon.get(target).explains(400).text();
-            assert!(text.contains(&format!("{key} is not known here")), "{text}");
-        }
-    }
-    // What names no member is ignored, as everywhere.
-    daemon
-        .get(format!("{}&included=1", tar_at(daemon.path(""))))
-        .is(200);
 }
 
 fn head_tells_the_length(driver: Driver) {

@@ -60,7 +60,7 @@ fn full_year(short: i64, now: i64) -> i64 {
 }
 
 /// The day count from 1970-01-01 of a date; the inverse of [`civil`].
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub(super) fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let of_era = year.rem_euclid(400);
@@ -71,7 +71,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 /// Year, month (1 to 12) and day of a day count from 1970-01-01, in the proleptic Gregorian calendar.
 ///
 /// Counted in eras of 400 years that start on the first of March, so that the leap day is the last of a year.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(super) fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);

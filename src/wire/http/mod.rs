@@ -4,5 +4,6 @@ pub mod chunked;
 pub mod date;
 pub mod dictionary;
 pub mod head;
+pub mod instant;
 pub mod query;
 pub mod reply;

@@ -1,0 +1,200 @@
+//! What of a tree is wanted, from a query or a JSON body.
+
+use serde::Deserialize;
+
+use crate::api::body;
+use crate::error::{Error, Kind, Result};
+use crate::fs::filter::Filter;
+use crate::fs::pack::{Limits, Listed, Options};
+use crate::wire::http::instant;
+use crate::wire::http::query::Query;
+use crate::wire::tar::Moment;
+
+/// The options that GET and POST share, as they were written.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    include: Vec<String>,
+    exclude: Vec<String>,
+    strip: u64,
+    newer_than: Option<String>,
+    one_file_system: bool,
+    follow: bool,
+    xattrs: bool,
+    precise: bool,
+    listed: Option<List>,
+}
+
+#[derive(Debug)]
+struct List {
+    names: Vec<String>,
+    recursive: bool,
+    skip_missing: bool,
+}
+
+/// The body of `tar.pick`. A field that is not known would be left out in silence, and with it what it asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    path: String,
+    names: Vec<String>,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default)]
+    missing: Missing,
+    #[serde(default)]
+    include: Vec<String>,
+    #[serde(default)]
+    exclude: Vec<String>,
+    #[serde(default)]
+    strip: u64,
+    newer_than: Option<Time>,
+    #[serde(default)]
+    one_file_system: bool,
+    #[serde(default)]
+    follow: bool,
+    #[serde(default)]
+    xattrs: bool,
+    #[serde(default)]
+    precise: bool,
+}
+
+#[derive(Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Missing {
+    #[default]
+    Error,
+    Skip,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Time {
+    Seconds(serde_json::Number),
+    Text(String),
+}
+
+impl Wishes {
+    /// Reads the query of `tar.read`.
+    ///
+    /// # Errors
+    /// `Malformed`, naming the key.
+    pub(super) fn of(query: &Query) -> Result<Self> {
+        let strip = query.one("strip")?;
+        let strip = strip.map(|text| text.parse().map_err(|_| bad_strip()));
+        Ok(Self {
+            include: query.all("include").collect(),
+            exclude: query.all("exclude").collect(),
+            strip: strip.transpose()?.unwrap_or(0),
+            newer_than: query.one("newer_than")?,
+            one_file_system: flag(query, "one_file_system")?,
+            follow: flag(query, "follow")?,
+            xattrs: flag(query, "xattrs")?,
+            precise: flag(query, "precise")?,
+            listed: None,
+        })
+    }
+
+    /// Reads the body of `tar.pick`: the path of the tree, and what is wanted of it.
+    ///
+    /// # Errors
+    /// `Malformed`, saying where the body is wrong.
+    pub(super) fn read(bytes: &[u8]) -> Result<(String, Self)> {
+        let wrong = "body is not a valid tar request";
+        // The parser by itself would also take an array of the values.
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            return Err(Kind::Malformed.told(wrong));
+        }
+        // What the parser says would quote the body.
+        let body: Body = serde_json::from_slice(bytes).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            Kind::Malformed.told(format!("{wrong}: line {line} column {column}"))
+        })?;
+        let wishes = Self {
+            include: body.include,
+            exclude: body.exclude,
+            strip: body.strip,
+            newer_than: body.newer_than.map(|time| match time {
+                Time::Seconds(number) => number.to_string(),
+                Time::Text(text) => text,
+            }),
+            one_file_system: body.one_file_system,
+            follow: body.follow,
+            xattrs: body.xattrs,
+            precise: body.precise,
+            listed: Some(List {
+                names: body.names,
+                recursive: body.recursive,
+                skip_missing: body.missing == Missing::Skip,
+            }),
+        };
+        Ok((body.path, wishes))
+    }
+
+    /// True when it takes no time to make [`Options`] of it.
+    pub(super) fn is_plain(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty() && self.listed.is_none()
+    }
+
+    /// What it means.
+    ///
+    /// # Errors
+    /// `Malformed` with the pattern, name or value that is wrong; `TooLarge` for too many names.
+    pub(super) fn options(self, limits: Limits) -> Result<Options> {
+        let strip = usize::try_from(self.strip).ok();
+        let strip = strip.filter(|strip| *strip <= MOST_STRIP);
+        let newer_than = self.newer_than.as_deref().map(moment).transpose()?;
+        let listed = self.listed.map(|list| {
+            if list.names.len() as u64 > limits.members {
+                let most = limits.members;
+                return Err(Kind::TooLarge.told(format!("names has more than {most} entries")));
+            }
+            Listed::new(list.names, list.recursive, list.skip_missing)
+        });
+        Ok(Options {
+            filter: Filter::new(&self.include, &self.exclude)?,
+            listed: listed.transpose()?,
+            strip: strip.ok_or_else(bad_strip)?,
+            newer_than,
+            one_file_system: self.one_file_system,
+            follow: self.follow,
+            xattrs: self.xattrs,
+            precise: self.precise,
+            ..Options::whole(limits)
+        })
+    }
+}
+
+/// Checks that a body claims to be JSON.
+pub(super) fn must_be_json(content_type: Option<&[u8]>) -> Result<()> {
+    match body::is_json(content_type) {
+        true => Ok(()),
+        false => Err(Kind::Malformed.told("content-type must be application/json")),
+    }
+}
+
+fn moment(text: &str) -> Result<Moment> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
+    instant::parse(text, now).ok_or_else(|| {
+        let shown: String = text.chars().take(100).collect();
+        Kind::Malformed.told(format!(
+            "newer_than {shown:?} is neither seconds since 1970 nor a date of RFC 3339 or RFC 9110"
+        ))
+    })
+}
+
+/// The value of `key`, true or false; false when it is absent.
+fn flag(query: &Query, key: &str) -> Result<bool> {
+    match query.one(key)?.as_deref() {
+        Some("1" | "true") => Ok(true),
+        None | Some("0" | "false") => Ok(false),
+        Some(_) => Err(Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"))),
+    }
+}
+
+fn bad_strip() -> Error {
+    Kind::Malformed.told(format!("strip must be a whole number up to {MOST_STRIP}"))
+}
+
+/// Components of the longest path.
+const MOST_STRIP: usize = 2048;
