@@ -23,7 +23,9 @@ pub static ROWS: &[Row] = &[
         errors: &[
             Kind::Malformed,
             Kind::NotFound,
+            Kind::PreconditionFailed,
             Kind::RangeNotSatisfiable,
+            Kind::TooLarge,
             Kind::Internal,
         ],
         run: |_, call| -> Run { Box::pin(read::read(call)) },

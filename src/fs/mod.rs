@@ -16,6 +16,7 @@ mod target;
 mod unpack;
 pub mod upload;
 pub mod version;
+pub mod visit;
 mod walk;
 
 #[cfg(test)]

@@ -16,18 +16,13 @@ pub struct Version {
 impl Version {
     /// The version that has this status.
     pub fn of(stat: &Stat) -> Self {
-        // The widths of the fields differ between architectures.
-        #[expect(
-            clippy::unnecessary_cast,
-            clippy::cast_lossless,
-            reason = "the widths of the fields differ between architectures"
-        )]
+        let time = |seconds, nanoseconds| (seconds, i64::try_from(nanoseconds).unwrap_or(0));
         Self {
-            device: stat.st_dev as u64,
-            inode: stat.st_ino as u64,
+            device: stat.st_dev,
+            inode: stat.st_ino,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
         }
     }
 
