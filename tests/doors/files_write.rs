@@ -394,7 +394,7 @@ fn on_a_small_disk(driver: Driver, size: &str, reserve: &str) -> Option<Daemon> 
     Some(daemon)
 }
 
-fn make_fifo(daemon: &Daemon, name: &str) {
+pub(crate) fn make_fifo(daemon: &Daemon, name: &str) {
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     rustix::fs::mkfifoat(rustix::fs::CWD, daemon.path(name), mode)
         .expect("the scratch directory is ours");

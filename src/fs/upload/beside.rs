@@ -302,3 +302,96 @@ fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errn
 
 /// How often a name is looked at that appears and vanishes meanwhile.
 const MOST_LOOKS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{Dir, listing};
+    use super::*;
+
+    /// A file as it is where the filesystem has none without a name.
+    fn draft(dir: &Dir, upload: &Upload) -> Beside {
+        let target = Target::find(&dir.path().join("f")).expect("the directory is there");
+        let (file, name) = named(&target, Mode::from_raw_mode(0o600)).expect("it can be made");
+        rustix::io::write(&file, b"new").expect("there is room");
+        assert!(upload.path.starts_with(dir.path()));
+        Beside {
+            target,
+            file: Lent::scrap(file.into()),
+            name,
+            aside: false,
+            unsynced: Vec::new(),
+            is_dressed: false,
+        }
+    }
+
+    fn asked(dir: &Dir, condition: Condition) -> Upload {
+        Upload {
+            mode: Some(0o640),
+            condition,
+            ..super::super::tests::upload(dir.path().join("f"))
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_name_of_its_own_takes_the_other_name() {
+        let dir = Dir::new();
+        let upload = asked(&dir, Condition::default());
+        for old in [None, Some("old")] {
+            if let Some(old) = old {
+                std::fs::write(&upload.path, old).expect("it is ours");
+            }
+            draft(&dir, &upload).publish(&upload).expect("it is named");
+            assert_eq!(listing(dir.path()), ["f f 640 new n1"]);
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_name_of_its_own_is_gone_when_it_is_not_published() {
+        let dir = Dir::new();
+        std::fs::write(dir.path().join("f"), "old").expect("it is fresh");
+        let refused = Condition::new(|_| Err(Kind::PreconditionFailed.told("no")));
+        let upload = asked(&dir, refused);
+        drop(draft(&dir, &upload));
+        assert_eq!(listing(dir.path()), ["f f 644 old n1"]);
+        let outcome = draft(&dir, &upload).publish(&upload).map(drop);
+        let kind = outcome.map_err(|error| error.kind());
+        assert_eq!(kind, Err(Kind::PreconditionFailed));
+        assert_eq!(listing(dir.path()), ["f f 644 old n1"]);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_after_the_last_look_is_looked_at_again() {
+        for with_name in [true, false] {
+            let dir = Dir::new();
+            let path = dir.path().join("f");
+            let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let condition = Condition::new({
+                let (path, seen) = (path.clone(), Arc::clone(&seen));
+                move |found| {
+                    let mut seen = seen.lock().expect("nobody panics");
+                    seen.push(matches!(found, Found::Nothing));
+                    // Somebody who does not wait for a turn is faster, once.
+                    if seen.len() == 1 {
+                        std::fs::write(&path, "theirs").expect("it is fresh");
+                    }
+                    match found {
+                        Found::Nothing => Ok(()),
+                        _ => Err(Kind::PreconditionFailed.told("it is there")),
+                    }
+                }
+            });
+            let upload = asked(&dir, condition);
+            let mut draft = draft(&dir, &upload);
+            if !with_name {
+                let target = Target::find(&path).expect("the directory is there");
+                let quiet = asked(&dir, Condition::default());
+                draft = Beside::open(target, &quiet, Vec::new()).expect("it can be made");
+            }
+            let outcome = draft.publish(&upload).map(drop);
+            let kind = outcome.map_err(|error| error.kind());
+            assert_eq!(kind, Err(Kind::PreconditionFailed));
+            assert_eq!(*seen.lock().expect("nobody panics"), [true, false]);
+            assert_eq!(listing(dir.path()), ["f f 644 theirs n1"]);
+        }
+    }
+}

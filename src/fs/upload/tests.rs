@@ -9,7 +9,7 @@ use super::super::testing::{Broken, Dir, listing, run};
 use super::*;
 use crate::ring::flow::Ready;
 
-fn upload(path: PathBuf) -> Upload {
+pub(super) fn upload(path: PathBuf) -> Upload {
     Upload {
         path,
         mode: None,

@@ -16,27 +16,39 @@ impl Turn {
     pub(super) fn at(home: (u64, u64), leaf: &[u8]) -> Self {
         let key = (home, leaf.to_vec());
         let mut taken = taken();
-        while taken.contains(&key) {
+        while taken.keys.contains(&key) {
+            taken.waiting += 1;
             taken = FREE.wait(taken).unwrap_or_else(PoisonError::into_inner);
+            taken.waiting -= 1;
         }
-        taken.insert(key.clone());
+        taken.keys.insert(key.clone());
         Self(key)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        taken().remove(&self.0);
-        FREE.notify_all();
+        let mut taken = taken();
+        taken.keys.remove(&self.0);
+        if taken.waiting > 0 {
+            FREE.notify_all();
+        }
     }
 }
 
-fn taken() -> MutexGuard<'static, HashSet<Key>> {
-    // Insertion and removal do not panic half-way, so the set is whole.
+#[derive(Default)]
+struct Taken {
+    keys: HashSet<Key>,
+    /// Those who wait for any of them.
+    waiting: usize,
+}
+
+fn taken() -> MutexGuard<'static, Taken> {
+    // Nobody panics while holding it, so it is whole.
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static TAKEN: LazyLock<Mutex<HashSet<Key>>> = LazyLock::new(Mutex::default);
+static TAKEN: LazyLock<Mutex<Taken>> = LazyLock::new(Mutex::default);
 static FREE: Condvar = Condvar::new();
 
 #[cfg(test)]
