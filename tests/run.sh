@@ -20,10 +20,10 @@ need prlimit util-linux
 need mkfs.ext4 e2fsprogs
 need python3 python3
 
-if ! target/venv/bin/python -c 'import microvms' 2>/dev/null; then
+if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
     need pip3 python3-venv
     python3 -m venv target/venv
-    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0
+    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2
 fi
 
 # Most tests wait for a daemon of their own, so more of them than there are processors run at once.

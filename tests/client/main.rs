@@ -1,6 +1,8 @@
-//! The published Python client of the reference drives our daemon, on both drivers.
+//! Foreign clients drive our daemon, on both drivers: the published Python client of the reference, curl, requests.
 //!
-//! `tests/run.sh` makes the virtual environment that holds the client.
+//! `tests/run.sh` makes the virtual environment that holds those in Python.
+
+mod files;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -32,6 +34,22 @@ impl Daemon {
             .to_owned();
         Self { child, address }
     }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Installs the token `tok-1`.
+    fn bootstrap(&self) {
+        let envelope = r#"{"runHookPayload":"{\"agent_token\":\"tok-1\"}"}"#;
+        let booted = Command::new("curl")
+            .args(["-sf", "-XPOST", "-H", "content-type: application/json"])
+            .args(["-d", envelope])
+            .arg(format!("{}/aws/lambda-microvms/runtime/v1/run", self.url()))
+            .status()
+            .expect("curl runs");
+        assert!(booted.success(), "the bootstrap is accepted");
+    }
 }
 
 impl Drop for Daemon {
@@ -53,22 +71,14 @@ fn python() -> PathBuf {
     python
 }
 
-fn check(driver: &str) {
+fn check(driver: &str, script: &str) {
     let daemon = Daemon::start(driver);
-    let url = format!("http://{}", daemon.address);
+    daemon.bootstrap();
     let directory = std::env::temp_dir().join(format!("ringd-client-{}", daemon.child.id()));
     std::fs::create_dir(&directory).expect("a fresh directory");
-    let envelope = r#"{"runHookPayload":"{\"agent_token\":\"tok-1\"}"}"#;
-    let booted = Command::new("curl")
-        .args(["-sf", "-XPOST", "-H", "content-type: application/json"])
-        .args(["-d", envelope])
-        .arg(format!("{url}/aws/lambda-microvms/runtime/v1/run"))
-        .status()
-        .expect("curl runs");
-    assert!(booted.success(), "the bootstrap is accepted");
     let checked = Command::new(python())
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client/check.py"))
-        .args([&url, "tok-1"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script))
+        .args([&daemon.url(), "tok-1"])
         .arg(&directory)
         .output()
         .expect("python runs");
@@ -83,10 +93,20 @@ fn check(driver: &str) {
 
 #[test]
 fn the_published_client_works_on_io_uring() {
-    check("uring");
+    check("uring", "tests/client/check.py");
 }
 
 #[test]
 fn the_published_client_works_on_epoll() {
-    check("epoll");
+    check("epoll", "tests/client/check.py");
+}
+
+#[test]
+fn requests_streams_and_resumes_on_io_uring() {
+    check("uring", "tests/client/requests_check.py");
+}
+
+#[test]
+fn requests_streams_and_resumes_on_epoll() {
+    check("epoll", "tests/client/requests_check.py");
 }

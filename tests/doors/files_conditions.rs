@@ -1,313 +1,263 @@
-//! Writes under conditions: judged before the body is taken and again when the file gets its name (RFC 9110, section 13).
+//! Reading a file under conditions: what is not sent again, what is refused, and what HEAD says beforehand.
 
-use std::fs;
+use std::fs::{self, File, FileTimes};
+use std::time::{Duration, SystemTime};
 
-use crate::client::Connection;
-use crate::daemon::{Daemon, Setup};
+use crate::daemon::Daemon;
 use crate::driver::Driver;
-use crate::process::is_root;
+use crate::process::wait_until;
 use crate::reply::Reply;
 use crate::request::{Request, file_at};
-use crate::scratch::{inode, names, noise, tree};
+use crate::scratch::noise;
 
 both![
-    an_answer_tells_the_validators_of_the_new_file,
-    a_chain_of_writes_goes_from_etag_to_etag,
-    a_condition_that_fails_is_told_before_the_body_is_sent,
-    a_condition_that_fails_changes_nothing,
-    a_file_is_made_only_where_none_is,
-    a_date_is_a_condition_too,
-    of_two_replacements_of_one_version_one_is_made,
-    of_two_files_made_where_none_was_one_is_made,
-    of_many_writers_of_one_version_one_wins_each_round,
-    a_file_that_changes_under_an_upload_is_not_replaced,
-    a_write_in_place_is_conditional_too,
-    a_mount_point_is_judged_again_before_it_is_overwritten,
-    what_has_no_version_is_there_or_not,
+    what_the_client_holds_is_not_sent_again,
+    a_version_that_is_not_there_is_refused,
+    conditions_are_judged_before_ranges,
+    conditions_hold_for_lines_too,
+    a_kernel_file_has_no_validators,
+    head_says_what_get_would,
+    head_has_no_ranges,
+    a_date_names_a_version_that_has_rested,
+    a_date_that_was_set_by_hand_names_no_version,
 ];
 
-fn an_answer_tells_the_validators_of_the_new_file(driver: Driver) {
+fn what_the_client_holds_is_not_sent_again(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    for (name, query, body) in [
-        ("small", "", noise(10)),
-        ("small", "", noise(11)),
-        ("large", "", noise(1_500_000)),
-        ("large", "&replace=in_place", noise(10)),
-        ("empty", "", Vec::new()),
-        (
-            "options",
-            "&mode=600&mtime=1700000000.25&fsync=1&sparse=1",
-            noise(9000),
-        ),
-    ] {
-        let target = file_at(daemon.path(name));
-        let put = daemon.put(format!("{target}{query}"), body).bare(204);
-        let got = daemon.get(&*target).is(200);
-        assert!(put.field("etag").is_some(), "{name}{query}: {put:?}");
-        for field in ["etag", "last-modified"] {
-            assert_eq!(put.field(field), got.field(field), "{name}{query}");
-        }
-    }
-    let device = daemon.put(file_at("/dev/null"), "x").bare(204);
-    assert_eq!(device.field("etag"), None);
-}
-
-fn a_chain_of_writes_goes_from_etag_to_etag(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    for query in ["", "&replace=in_place"] {
-        let target = format!("{}{query}", file_at(daemon.path("f")));
-        let mut etag = etag(&daemon.put(&*target, "start").bare(204));
-        for round in 0..10 {
-            // Every version has the same size, and follows the one before at once.
-            let body = format!("round{round}");
-            let reply = conditional(&daemon, &target, "if-match", &etag, &body).bare(204);
-            let new = self::etag(&reply);
-            assert_ne!(new, etag, "round {round}");
-            conditional(&daemon, &target, "if-match", &etag, "stale").explains(412);
-            let list = format!("\"other\", {new}");
-            conditional(&daemon, &target, "if-match", &list, &body).bare(204);
-            etag = self::etag(&daemon.get(file_at(daemon.path("f"))).is(200));
-            let found = fs::read_to_string(daemon.path("f")).expect("it was written");
-            assert_eq!(found, body);
-        }
-    }
-}
-
-fn a_condition_that_fails_is_told_before_the_body_is_sent(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    fs::write(daemon.path("f"), "old").expect("the scratch directory is ours");
-    let rows = [
-        ("f", "if-none-match", "*"),
-        ("f", "if-match", "\"other\""),
-        ("new", "if-match", "*"),
-        ("new/dir/f", "if-match", "\"other\""),
-    ];
-    let before = tree(&daemon.path(""));
-    for (name, field, value) in rows {
-        for expects in [false, true] {
-            let mut put = Request::put(file_at(daemon.path(name)))
-                .bearer()
-                .field(field, value);
-            if expects {
-                put = put.field("expect", "100-continue");
-            }
-            let mut connection = daemon.connect();
-            connection.send(put.body(noise(700_000)).head());
-            let head = connection.head().expect("a response");
-            assert_eq!(head.status, 412, "{name} {field}: {value} {head:?}");
-            assert_eq!(tree(&daemon.path("")), before);
-        }
-    }
-}
-
-fn a_condition_that_fails_changes_nothing(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    fs::write(daemon.path("f"), "old").expect("the scratch directory is ours");
-    let before = (tree(&daemon.path("")), inode(&daemon.path("f")));
-    for query in ["", "&replace=in_place", "&mode=600&owner=1:1&mtime=1"] {
-        let target = format!("{}{query}", file_at(daemon.path("f")));
-        for body in [noise(1), noise(10), noise(700_000)] {
-            let put = Request::put(&*target).bearer().body(body.clone());
-            daemon.call(&put.field("if-match", "\"x\"")).explains(412);
-            let put = Request::put(&*target).bearer().chunks([body]);
-            daemon.call(&put.field("if-none-match", "*")).explains(412);
-            let after = (tree(&daemon.path("")), inode(&daemon.path("f")));
-            assert_eq!(after, before, "{query}");
-        }
-    }
-}
-
-fn a_file_is_made_only_where_none_is(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    for query in ["", "&replace=in_place"] {
-        let target = format!("{}{query}", file_at(daemon.path("a/b/f")));
-        conditional(&daemon, &target, "if-none-match", "*", "first").bare(204);
-        conditional(&daemon, &target, "if-none-match", "*", "second").explains(412);
-        let found = fs::read_to_string(daemon.path("a/b/f")).expect("it was made");
-        assert_eq!(found, "first");
-        // A file that is no longer the one that the client knows is one that it does not want to replace blindly.
-        let held = etag(&daemon.get(file_at(daemon.path("a/b/f"))).is(200));
-        conditional(&daemon, &target, "if-none-match", &held, "third").explains(412);
-        conditional(&daemon, &target, "if-none-match", "\"other\"", "first").bare(204);
-        fs::remove_dir_all(daemon.path("a")).expect("it is ours");
-    }
-}
-
-fn a_date_is_a_condition_too(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    let target = file_at(daemon.path("f"));
-    let set = format!("{target}&mtime=1700000000");
-    daemon.put(set, "old").bare(204);
-    let refused = "Tue, 14 Nov 2023 22:13:19 GMT";
-    conditional(&daemon, &target, "if-unmodified-since", refused, "new").explains(412);
-    assert_eq!(fs::read(daemon.path("f")).expect("it is there"), b"old");
-    let held = "Tue, 14 Nov 2023 22:13:20 GMT";
-    conditional(&daemon, &target, "if-unmodified-since", held, "new").bare(204);
-    assert_eq!(fs::read(daemon.path("f")).expect("it is there"), b"new");
-    // What is no date is no condition.
-    conditional(&daemon, &target, "if-unmodified-since", "yesterday", "x").bare(204);
-}
-
-fn of_two_replacements_of_one_version_one_is_made(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    for length in [100, 700_000] {
-        let target = file_at(daemon.path("f"));
-        let etag = etag(&daemon.put(&*target, "old").bare(204));
-        two_at_once(&daemon, &target, "if-match", &etag, length);
-    }
-}
-
-fn of_two_files_made_where_none_was_one_is_made(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    for (number, length) in [100, 700_000].into_iter().enumerate() {
-        let target = file_at(daemon.path(&format!("f{number}")));
-        two_at_once(&daemon, &target, "if-none-match", "*", length);
-    }
-}
-
-/// Both are admitted, since nothing has changed when they begin; the one whose body is whole first wins.
-#[track_caller]
-fn two_at_once(daemon: &Daemon, target: &str, field: &str, value: &str, length: usize) {
-    let bodies = [vec![b'a'; length], vec![b'b'; length]];
-    let mut uploads: Vec<(Connection, Vec<u8>)> = bodies
-        .iter()
-        .map(|body| invited(daemon, target, field, value, body.clone()))
-        .collect();
-    let [(first, one), (second, other)] = &mut uploads[..] else {
-        panic!("two uploads");
-    };
-    second.send(&other[..length - 1]);
-    first.send(one);
-    first.reply().bare(204);
-    second.send(&other[length - 1..]);
-    second.reply().explains(412);
-    assert!(daemon.get(target).is(200).body == bodies[0]);
-    assert!(
-        names(&daemon.path(""))
-            .iter()
-            .all(|name| name.starts_with('f'))
-    );
-}
-
-fn of_many_writers_of_one_version_one_wins_each_round(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    let target = file_at(daemon.path("f"));
-    let mut connections: Vec<Connection> = (0..8).map(|_| daemon.connect()).collect();
-    let mut condition = ("if-none-match", "*".to_owned());
-    for round in 0..30 {
-        for (number, connection) in connections.iter_mut().enumerate() {
-            let put = Request::put(&*target).bearer();
-            let put = put.field(condition.0, &*condition.1);
-            connection.send(put.body(format!("{round} {number}")).bytes());
-        }
-        let mut winners = Vec::new();
-        for (number, connection) in connections.iter_mut().enumerate() {
-            let reply = connection.reply();
-            match reply.status {
-                204 => winners.push((number, etag(&reply))),
-                _ => drop(reply.explains(412)),
-            }
-        }
-        let [(number, etag)] = &winners[..] else {
-            panic!("round {round}: {winners:?}");
-        };
-        let found = fs::read_to_string(daemon.path("f")).expect("it was written");
-        assert_eq!(found, format!("{round} {number}"));
-        condition = ("if-match", etag.clone());
-    }
-}
-
-fn a_file_that_changes_under_an_upload_is_not_replaced(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    let target = file_at(daemon.path("f"));
-    let etag = etag(&daemon.put(&*target, "old").bare(204));
-    let (mut connection, body) = invited(&daemon, &target, "if-match", &etag, noise(100_000));
-    // A command of the guest, which asks nobody.
-    daemon.script("echo changed > f");
-    connection.send(body);
-    connection.reply().explains(412);
-    assert_eq!(
-        fs::read(daemon.path("f")).expect("it is there"),
-        b"changed\n"
-    );
-    assert_eq!(names(&daemon.path("")), ["f"]);
-}
-
-fn a_write_in_place_is_conditional_too(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    let target = format!("{}&replace=in_place", file_at(daemon.path("f")));
-    let etag = etag(&daemon.put(&*target, "old").bare(204));
-    let put = Request::put(&*target).bearer().field("if-match", &*etag);
-    let bytes = put.body(noise(700_000)).bytes();
-    let mut first = daemon.connect();
-    first.send(&bytes[..bytes.len() - 1]);
-    // From its first byte on the file is no longer what it was.
-    crate::process::wait_until("the first has begun", || {
-        fs::read(daemon.path("f")).expect("it is there") != b"old"
-    });
-    conditional(&daemon, &target, "if-match", &etag, "second").explains(412);
-    first.send(&bytes[bytes.len() - 1..]);
-    first.reply().bare(204);
-    assert!(fs::read(daemon.path("f")).expect("it is there") == noise(700_000));
-}
-
-fn a_mount_point_is_judged_again_before_it_is_overwritten(driver: Driver) {
-    if !is_root("a file that is a mount point") {
-        return;
-    }
-    let setup = Setup::new(driver);
-    fs::write(setup.path("below"), "old").expect("the scratch directory is ours");
-    fs::write(setup.path("f"), "").expect("the scratch directory is ours");
-    let daemon = setup.with_mount("--bind below f").ready();
-    let target = file_at(daemon.path("f"));
-    let etag = etag(&daemon.get(&*target).is(200));
-    let (mut connection, body) = invited(&daemon, &target, "if-match", &etag, noise(100_000));
-    fs::write(daemon.path("below"), "changed").expect("it is ours");
-    connection.send(body);
-    connection.reply().explains(412);
-    assert_eq!(daemon.get(&*target).is(200).text(), "changed");
-    daemon.put(&*target, "new").bare(204);
-    assert_eq!(fs::read(daemon.path("below")).expect("it is ours"), b"new");
-}
-
-fn what_has_no_version_is_there_or_not(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    let null = file_at("/dev/null");
-    conditional(&daemon, &null, "if-match", "*", "x").bare(204);
-    conditional(&daemon, &null, "if-match", "\"x\"", "x").explains(412);
-    conditional(&daemon, &null, "if-none-match", "*", "x").explains(412);
-    conditional(&daemon, &null, "if-none-match", "\"x\"", "x").bare(204);
-    fs::create_dir(daemon.path("dir")).expect("the scratch directory is ours");
-    let dir = file_at(daemon.path("dir"));
-    conditional(&daemon, &dir, "if-none-match", "*", "x").explains(412);
-    conditional(&daemon, &dir, "if-match", "*", "x").explains(500);
-}
-
-/// An upload that was admitted, so that its file is waiting for the body; and that body.
-#[track_caller]
-fn invited(
-    daemon: &Daemon,
-    target: &str,
-    field: &str,
-    value: &str,
-    body: Vec<u8>,
-) -> (Connection, Vec<u8>) {
-    let put = Request::put(target).bearer().field(field, value);
-    let put = put.field("expect", "100-continue").body(body);
+    let (target, etag, modified) = made(&daemon, "content");
     let mut connection = daemon.connect();
-    connection.send(put.head());
-    assert_eq!(connection.head().expect("an answer").status, 100);
-    (connection, put.payload())
+    let lists = [
+        etag.clone(),
+        format!("W/{etag}"),
+        format!("\"other\", {etag}"),
+        "*".to_owned(),
+    ];
+    for method in ["GET", "HEAD"] {
+        for list in &lists {
+            let request = Request::new(method, &*target).bearer();
+            let reply = connection.call(&request.field("if-none-match", list));
+            is_unchanged(&reply, &etag, &modified);
+        }
+        let request = Request::new(method, &*target).bearer();
+        let reply = connection.call(&request.field("if-modified-since", &*modified));
+        is_unchanged(&reply, &etag, &modified);
+    }
+    let long_ago = "Sunday, 06-Nov-94 08:49:37 GMT";
+    for (name, value) in [
+        ("if-none-match", "\"other\""),
+        ("if-modified-since", long_ago),
+        ("if-modified-since", "nonsense"),
+    ] {
+        let request = Request::get(&*target).bearer().field(name, value);
+        assert_eq!(connection.call(&request).is(200).text(), "content");
+    }
+    // A tag makes the date go unread.
+    let both = Request::get(&*target).bearer();
+    let both = both.field("if-none-match", "\"other\"");
+    let both = both.field("if-modified-since", modified);
+    assert_eq!(connection.call(&both).is(200).text(), "content");
 }
 
-/// PUT with one condition.
+fn a_version_that_is_not_there_is_refused(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let (target, etag, modified) = made(&daemon, "content");
+    let weak = format!("W/{etag}");
+    let get = || Request::get(&*target).bearer();
+    for (name, value) in [
+        ("if-match", "\"other\""),
+        ("if-match", &*weak),
+        ("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT"),
+    ] {
+        daemon.call(&get().field(name, value)).explains(412);
+        // What must be there comes before what must not.
+        let both = get().field("if-none-match", &*etag).field(name, value);
+        daemon.call(&both).explains(412);
+    }
+    for (name, value) in [
+        ("if-match", &*etag),
+        ("if-match", "*"),
+        ("if-unmodified-since", &*modified),
+    ] {
+        let reply = daemon.call(&get().field(name, value)).is(200);
+        assert_eq!(reply.text(), "content", "{name}: {value}");
+    }
+    let head = Request::new("HEAD", &*target).bearer();
+    let reply = daemon.call(&head.field("if-match", "\"other\""));
+    assert_eq!(reply.status, 412, "{reply:?}");
+    daemon
+        .call(
+            &Request::get(file_at(daemon.path("absent")))
+                .bearer()
+                .field("if-match", "*"),
+        )
+        .explains(404);
+}
+
+fn conditions_are_judged_before_ranges(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let (target, etag, _) = made(&daemon, "content");
+    let outside = || Request::get(&*target).bearer().field("range", "bytes=100-");
+    daemon
+        .call(&outside().field("if-none-match", &*etag))
+        .bare(304);
+    daemon
+        .call(&outside().field("if-match", "\"other\""))
+        .explains(412);
+    daemon.call(&outside().field("if-match", &*etag)).bare(416);
+    let inside = Request::get(&*target).bearer().field("range", "bytes=1-2");
+    let reply = daemon.call(&inside.field("if-match", &*etag)).is(206);
+    assert_eq!(reply.text(), "on");
+}
+
+fn conditions_hold_for_lines_too(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let (target, etag, modified) = made(&daemon, "l1\nl2\nl3\n");
+    for query in ["start_line=2", "end_line=1", "last_lines=1"] {
+        let get = || Request::get(format!("{target}&{query}")).bearer();
+        let reply = daemon.call(&get()).is(200);
+        assert_eq!(reply.field("etag"), Some(&*etag), "{reply:?}");
+        is_unchanged(
+            &daemon.call(&get().field("if-none-match", &*etag)),
+            &etag,
+            &modified,
+        );
+        daemon
+            .call(&get().field("if-match", "\"other\""))
+            .explains(412);
+        daemon.call(&get().field("if-match", &*etag)).is(200);
+    }
+}
+
+fn a_kernel_file_has_no_validators(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let get = || Request::get(file_at("/proc/version")).bearer();
+    for name in ["etag", "last-modified", "accept-ranges", "content-length"] {
+        assert_eq!(daemon.call(&get()).is(200).field(name), None, "{name}");
+    }
+    for (name, value, status) in [
+        ("if-none-match", "\"x\"", 200),
+        ("if-modified-since", "Fri, 31 Dec 9999 23:59:59 GMT", 200),
+        ("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT", 200),
+        ("if-match", "*", 200),
+        ("if-match", "\"x\"", 412),
+        ("range", "bytes=0-0", 200),
+    ] {
+        let reply = daemon.call(&get().field(name, value));
+        assert_eq!(reply.status, status, "{name}: {value}: {reply:?}");
+    }
+}
+
+fn head_says_what_get_would(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    fs::write(daemon.path("small"), "l1\nl2\n").expect("the scratch directory is ours");
+    fs::write(daemon.path("large"), noise(3 << 20)).expect("the scratch directory is ours");
+    let codings = [None, Some("gzip"), Some("zstd, gzip;q=0.5"), Some("br")];
+    for name in ["small", "large", "/proc/version", "absent"] {
+        for query in ["", "&start_line=2", "&last_lines=1", "&start_line=0"] {
+            for coding in codings {
+                let request = |method| {
+                    let target = format!("{}{query}", file_at(daemon.path(name)));
+                    let request = Request::new(method, target).bearer();
+                    match coding {
+                        Some(coding) => request.field("accept-encoding", coding),
+                        None => request,
+                    }
+                };
+                let get = daemon.call(&request("GET"));
+                let head = daemon.call(&request("HEAD"));
+                assert_eq!(head.status, get.status, "{name}{query} {coding:?}");
+                assert_eq!(told(&head), told(&get), "{name}{query} {coding:?}");
+            }
+        }
+    }
+}
+
+fn head_has_no_ranges(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let (target, ..) = made(&daemon, "content");
+    for range in ["bytes=1-2", "bytes=100-"] {
+        let head = Request::new("HEAD", &*target)
+            .bearer()
+            .field("range", range);
+        let reply = daemon.call(&head).is(200);
+        assert_eq!(reply.field("content-length"), Some("7"), "{reply:?}");
+        assert_eq!(reply.field("content-range"), None, "{reply:?}");
+    }
+}
+
+fn a_date_names_a_version_that_has_rested(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let (target, _, modified) = made(&daemon, "content");
+    let part = || Request::get(&*target).bearer().field("range", "bytes=1-2");
+    wait_until("the file has rested", || {
+        let reply = daemon.call(&part().field("if-range", &*modified));
+        assert_eq!(
+            reply.text(),
+            if reply.status == 206 { "on" } else { "content" }
+        );
+        reply.status == 206
+    });
+    let other = part().field("if-range", "Sun, 06 Nov 1994 08:49:37 GMT");
+    assert_eq!(daemon.call(&other).is(200).text(), "content");
+}
+
+fn a_date_that_was_set_by_hand_names_no_version(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    made(&daemon, "content");
+    let long_ago = SystemTime::now() - Duration::from_secs(1_000_000);
+    let file = File::options()
+        .write(true)
+        .open(daemon.path("f"))
+        .expect("it was made");
+    file.set_times(FileTimes::new().set_modified(long_ago))
+        .expect("the file is ours");
+    let target = file_at(daemon.path("f"));
+    let modified = field(&daemon.get(&*target).is(200), "last-modified");
+    let part = Request::get(target).bearer().field("range", "bytes=1-2");
+    let reply = daemon.call(&part.field("if-range", modified));
+    // The old content may have had that date as well.
+    assert_eq!(reply.is(200).text(), "content");
+}
+
+/// Writes a file; its target, its etag and its date.
 #[track_caller]
-fn conditional(daemon: &Daemon, target: &str, field: &str, value: &str, body: &str) -> Reply {
-    let put = Request::put(target).bearer().field(field, value);
-    daemon.call(&put.body(body))
+fn made(daemon: &Daemon, content: &str) -> (String, String, String) {
+    fs::write(daemon.path("f"), content).expect("the scratch directory is ours");
+    let target = file_at(daemon.path("f"));
+    let reply = daemon.get(&*target).is(200);
+    let (etag, modified) = (field(&reply, "etag"), field(&reply, "last-modified"));
+    (target, etag, modified)
 }
 
 #[track_caller]
-fn etag(reply: &Reply) -> String {
-    reply.field("etag").expect("a validator").to_owned()
+fn field(reply: &Reply, name: &str) -> String {
+    let value = reply.field(name);
+    value
+        .unwrap_or_else(|| panic!("no {name}: {reply:?}"))
+        .to_owned()
+}
+
+#[track_caller]
+fn is_unchanged(reply: &Reply, etag: &str, modified: &str) {
+    assert_eq!(reply.status, 304, "{reply:?}");
+    assert!(reply.body.is_empty(), "{reply:?}");
+    for (name, value) in [
+        ("etag", Some(etag)),
+        ("last-modified", Some(modified)),
+        ("vary", Some("accept-encoding")),
+        ("content-type", None),
+        ("content-length", None),
+    ] {
+        assert_eq!(reply.field(name), value, "{name}: {reply:?}");
+    }
+}
+
+/// The fields that tell of the file.
+fn told(reply: &Reply) -> Vec<&(String, String)> {
+    // A HEAD announces no chunks, and an error that has no body no length.
+    let passing = ["date", "transfer-encoding"];
+    let fields = reply.fields.iter();
+    fields
+        .filter(|(name, _)| !passing.contains(&name.as_str()))
+        .collect()
 }
