@@ -4,6 +4,7 @@ mod check;
 mod confine;
 pub mod extract;
 pub mod file;
+pub mod filter;
 mod lent;
 pub mod lines;
 mod member;
