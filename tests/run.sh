@@ -17,6 +17,7 @@ need make make
 need tar tar
 need bsdtar libarchive-tools
 need prlimit util-linux
+need mkfs.ext4 e2fsprogs
 need python3 python3
 
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then

@@ -1,6 +1,7 @@
 //! A file is whole or absent: aborted uploads, readers in between, every size (D12, wishes 14 to 19).
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,10 @@ both![
     a_replacement_in_place_is_as_short_as_its_body,
     another_way_to_replace_is_refused,
     uploads_of_one_file_at_once_leave_one_of_them,
+    fifty_uploads_of_one_file_at_once_leave_one_of_them_whole,
+    a_reader_outside_goes_on_with_the_file_it_has_open,
+    a_daemon_that_is_killed_during_an_upload_leaves_the_old_file,
+    a_small_body_that_comes_in_pieces_is_written_whole,
     every_size_makes_the_round_trip,
     memory_does_not_grow_with_the_file,
     a_file_that_is_being_executed_can_be_replaced,
@@ -284,6 +289,88 @@ fn uploads_of_one_file_at_once_leave_one_of_them(driver: Driver) {
     let content = fs::read(daemon.path("f")).expect("it was written");
     assert!(bodies.contains(&content));
     assert_eq!(names(&daemon.path("")), ["f"]);
+}
+
+fn fifty_uploads_of_one_file_at_once_leave_one_of_them_whole(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let target = file_at(daemon.path("f"));
+    // Sizes on both sides of every way that a body can take.
+    let body = |number: usize| {
+        let size = [10, 60_000, 600_000][number % 3] + number;
+        let name = u8::try_from(number).expect("below fifty");
+        vec![b'0' + name; size]
+    };
+    let senders: Vec<_> = (0..50)
+        .map(|number| {
+            let mut connection = daemon.connect();
+            let put = Request::put(&*target).bearer().body(body(number));
+            thread::spawn(move || connection.call(&put).is(204))
+        })
+        .collect();
+    for sender in senders {
+        sender.join().expect("it was answered");
+    }
+    let content = fs::read(daemon.path("f")).expect("it was written");
+    assert!((0..50).any(|number| content == body(number)));
+    assert_eq!(names(&daemon.path("")), ["f"]);
+}
+
+fn a_reader_outside_goes_on_with_the_file_it_has_open(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let (path, old) = (daemon.path("f"), noise(300_000));
+    fs::write(&path, &old).expect("the scratch directory is ours");
+    let mut reader = fs::File::open(&path).expect("it is there");
+    let mut content = vec![0; 100_000];
+    reader.read_exact(&mut content).expect("it is long enough");
+    for body in [noise(10), noise(1_000_000)] {
+        daemon.put(file_at(&path), body.clone()).is(204);
+        assert!(fs::read(&path).expect("it is there") == body);
+    }
+    reader.read_to_end(&mut content).expect("it can be read");
+    assert!(content == old);
+}
+
+fn a_daemon_that_is_killed_during_an_upload_leaves_the_old_file(driver: Driver) {
+    for (name, length) in [("f", 100_000), ("f", 5_000_000), ("new", 5_000_000)] {
+        let mut daemon = Daemon::ready(driver);
+        fs::write(daemon.path("f"), "old").expect("the scratch directory is ours");
+        let before = (tree(&daemon.path("")), inode(&daemon.path("f")));
+        let put = Request::put(file_at(daemon.path(name))).bearer();
+        let bytes = put.body(noise(length)).bytes();
+        let mut connection = daemon.connect();
+        connection.send(&bytes[..bytes.len() - 1]);
+        let work = daemon.path("").to_string_lossy().into_owned();
+        wait_until("the file is open", || {
+            let targets = daemon.descriptor_targets();
+            targets
+                .iter()
+                .any(|target| target.starts_with(&format!("{work}#")))
+        });
+        daemon.signal(rustix::process::Signal::KILL);
+        daemon.wait();
+        assert_eq!(tree(&daemon.path("")), before.0, "{name} {length}");
+        assert_eq!(inode(&daemon.path("f")), before.1);
+    }
+}
+
+fn a_small_body_that_comes_in_pieces_is_written_whole(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let target = file_at(daemon.path("f"));
+    let put = Request::put(&*target).bearer().body(noise(20_000));
+    let next = Request::get("/v1/health");
+    let head = put.head().len();
+    for cut in [1, head - 1, head, head + 1, head + 5000, head + 19_999] {
+        let mut connection = daemon.connect();
+        let bytes = put.bytes();
+        connection.send(&bytes[..cut]);
+        daemon.health();
+        // What follows the body belongs to the next request.
+        connection.send([&bytes[cut..], &next.bytes()].concat());
+        connection.reply().is(204);
+        connection.reply().is(200);
+        assert!(fs::read(daemon.path("f")).expect("it was written") == noise(20_000));
+        fs::remove_file(daemon.path("f")).expect("it is ours");
+    }
 }
 
 fn every_size_makes_the_round_trip(driver: Driver) {

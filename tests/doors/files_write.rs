@@ -24,6 +24,9 @@ both![
     a_symlink_is_followed,
     a_device_is_written_in_place,
     a_file_of_the_kernel_is_written_in_place,
+    a_setting_of_the_kernel_is_written_as_by_echo,
+    the_daemon_writes_about_itself,
+    what_a_link_of_the_kernel_leads_to_is_written,
     a_fifo_with_a_reader_is_written,
     a_fifo_without_a_reader_is_refused,
     below_the_reserve_nothing_is_written,
@@ -277,6 +280,54 @@ fn a_file_of_the_kernel_is_written_in_place(driver: Driver) {
         .explains(500);
 }
 
+fn a_setting_of_the_kernel_is_written_as_by_echo(driver: Driver) {
+    if !is_root("a setting of the kernel") {
+        return;
+    }
+    // A host name of its own.
+    let daemon = Setup::new(driver).under(&["unshare", "--uts"]).ready();
+    let target = file_at("/proc/sys/kernel/hostname");
+    for (written, read) in [("guest-1", "guest-1\n"), ("guest-22\n", "guest-22\n")] {
+        for query in ["", "&replace=in_place"] {
+            daemon.put(format!("{target}{query}"), written).bare(204);
+            assert_eq!(daemon.get(&*target).is(200).text(), read);
+            assert_eq!(daemon.output(&json!({"command": ["hostname"]})), read);
+        }
+    }
+    // What the kernel does not take is an error, and what was there stays.
+    daemon
+        .put(file_at("/proc/sys/kernel/osrelease"), "9.9")
+        .explains(500);
+    daemon
+        .put(format!("{target}&mode=666"), "guest-3")
+        .explains(500);
+}
+
+fn the_daemon_writes_about_itself(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let comm = || fs::read_to_string(format!("/proc/{}/comm", daemon.pid())).expect("it runs");
+    for (name, pieces) in [("one", 1), ("three", 3)] {
+        let put = Request::put(file_at("/proc/self/comm")).bearer();
+        // Pieces of a body are one write: the kernel takes each for a value of its own.
+        let chunks = name.as_bytes().chunks(name.len().div_ceil(pieces));
+        daemon.call(&put.chunks(chunks)).bare(204);
+        assert_eq!(comm(), format!("{name}\n"));
+    }
+}
+
+fn what_a_link_of_the_kernel_leads_to_is_written(driver: Driver) {
+    // Standard input is a pipe whose other end is here.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let daemon = Setup::new(driver).stdin(writer.into()).ready();
+    daemon.put(file_at("/proc/self/fd/0"), "through").bare(204);
+    daemon.put(file_at("/dev/stdin"), " a link").bare(204);
+    drop(daemon);
+    let mut content = String::new();
+    let mut reader = reader;
+    reader.read_to_string(&mut content).expect("it can be read");
+    assert_eq!(content, "through a link");
+}
+
 fn a_fifo_with_a_reader_is_written(driver: Driver) {
     let daemon = Daemon::ready(driver);
     make_fifo(&daemon, "fifo");
@@ -394,7 +445,7 @@ fn on_a_small_disk(driver: Driver, size: &str, reserve: &str) -> Option<Daemon> 
     Some(daemon)
 }
 
-fn make_fifo(daemon: &Daemon, name: &str) {
+pub(crate) fn make_fifo(daemon: &Daemon, name: &str) {
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     rustix::fs::mkfifoat(rustix::fs::CWD, daemon.path(name), mode)
         .expect("the scratch directory is ours");
