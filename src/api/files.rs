@@ -7,6 +7,8 @@ mod write;
 
 use std::path::PathBuf;
 
+pub(super) use write::asked;
+
 use super::row::{Access, Form, Method, Row, Run};
 use crate::error::{Kind, Result};
 use crate::wire::http::query::Query;

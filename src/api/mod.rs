@@ -10,6 +10,7 @@ pub mod intake;
 pub mod row;
 pub mod system;
 pub mod transfers;
+pub mod uploads;
 
 use std::collections::BTreeSet;
 
@@ -26,6 +27,7 @@ pub static TABLE: &[&[Row]] = &[
     exec::ROWS,
     files::ROWS,
     transfers::ROWS,
+    uploads::ROWS,
     system::ROWS,
 ];
 

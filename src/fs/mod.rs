@@ -10,6 +10,7 @@ mod member;
 mod mount;
 pub mod pack;
 pub mod range;
+pub mod resumable;
 mod space;
 mod spool;
 mod target;

@@ -1,6 +1,7 @@
 //! One file written: whole or not at all, in place where a name cannot be replaced.
 
 mod special;
+mod staged;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -18,6 +19,8 @@ use super::target::{Target, temporary_name};
 use super::{space, spool};
 use crate::error::{Error, Kind, Result};
 use crate::ring::{Fd, Inflow, buffers, clock, copy, pool};
+
+pub(super) use staged::Staged;
 
 /// A write that is asked for.
 #[derive(Clone, Debug)]

@@ -14,6 +14,7 @@ mod frames;
 mod process;
 mod reply;
 mod request;
+mod resumable;
 mod scratch;
 mod terminal;
 
@@ -58,6 +59,10 @@ mod tar_read;
 mod tar_refused;
 mod tar_sparse;
 mod tar_write;
+mod uploads;
+mod uploads_disk;
+mod uploads_parallel;
+mod uploads_refused;
 mod wishes_latency;
 mod wishes_output;
 mod wishes_process;

@@ -5,12 +5,27 @@ use std::rc::Rc;
 use super::{choice, path};
 use crate::api::intake;
 use crate::api::row::{Answer, Call};
+use crate::api::uploads;
 use crate::app::App;
 use crate::error::Result;
 use crate::fs::upload::{self, Upload};
 
 pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
-    let upload = Upload {
+    if uploads::is_begun_by(&call) {
+        return uploads::begin(app, call).await;
+    }
+    let upload = asked(&app, &call)?;
+    let mut body = intake::open(&app, "file.write", &upload.path, &call.fields, call.body)?;
+    upload::write(upload, body.as_mut()).await?;
+    Ok(Answer::Done)
+}
+
+/// The write that a request asks for.
+///
+/// # Errors
+/// `Malformed`.
+pub(in crate::api) fn asked(app: &App, call: &Call) -> Result<Upload> {
+    Ok(Upload {
         path: path(&call.query)?,
         mode: call
             .query
@@ -20,8 +35,5 @@ pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
         in_place: choice(&call.query, "replace", "atomic", "in_place")?,
         reserve: app.config.limits.disk_reserve_bytes,
         spool_dir: app.config.limits.spool_dir.clone(),
-    };
-    let mut body = intake::open(&app, "file.write", &upload.path, &call.fields, call.body)?;
-    upload::write(upload, body.as_mut()).await?;
-    Ok(Answer::Done)
+    })
 }
