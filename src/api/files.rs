@@ -1,5 +1,6 @@
 //! Operations on files: one file read or written, a tree read or written as a tar archive.
 
+mod owner;
 mod read;
 mod tar_read;
 mod tar_write;
@@ -7,7 +8,7 @@ mod write;
 
 use std::path::PathBuf;
 
-pub(super) use write::asked;
+pub(super) use write::{asked, told};
 
 use super::row::{Access, Form, Method, Row, Run};
 use crate::error::{Kind, Result};
@@ -25,7 +26,9 @@ pub static ROWS: &[Row] = &[
         errors: &[
             Kind::Malformed,
             Kind::NotFound,
+            Kind::PreconditionFailed,
             Kind::RangeNotSatisfiable,
+            Kind::TooLarge,
             Kind::Internal,
         ],
         run: |_, call| -> Run { Box::pin(read::read(call)) },
@@ -39,6 +42,10 @@ pub static ROWS: &[Row] = &[
         about: "writes a file, whole or not at all, making the directories above it",
         errors: &[
             Kind::Malformed,
+            Kind::UnknownUser,
+            Kind::UnknownGroup,
+            Kind::Denied,
+            Kind::PreconditionFailed,
             Kind::TooLarge,
             Kind::UnsupportedCoding,
             Kind::DiskFull,
@@ -83,6 +90,15 @@ fn path(query: &Query) -> Result<PathBuf> {
     match query.one("path") {
         Ok(Some(path)) => Ok(PathBuf::from(path)),
         _ => Err(Kind::Malformed.told("path query parameter is required")),
+    }
+}
+
+/// True when `key` has the value `1` or `true`, false when it has `0` or `false` or is absent.
+pub(super) fn flag(query: &Query, key: &str) -> Result<bool> {
+    match query.one(key)?.as_deref() {
+        None | Some("0" | "false") => Ok(false),
+        Some("1" | "true") => Ok(true),
+        Some(_) => Err(Kind::Malformed.told(format!("{key} must be 1 or 0"))),
     }
 }
 

@@ -112,10 +112,23 @@ impl Inflow for Counted {
     fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize> {
         Box::pin(async move {
             let count = self.inner.read(into).await?;
-            let received = &self.place.transfer.received;
-            received.set(received.get() + count as u64);
+            self.count(count);
             Ok(count)
         })
+    }
+
+    fn gather(&mut self, into: &mut Vec<u8>) -> Result<()> {
+        let before = into.len();
+        let gathered = self.inner.gather(into);
+        self.count(into.len() - before);
+        gathered
+    }
+}
+
+impl Counted {
+    fn count(&self, count: usize) {
+        let received = &self.place.transfer.received;
+        received.set(received.get() + count as u64);
     }
 }
 

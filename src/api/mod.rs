@@ -7,6 +7,7 @@ pub mod exec;
 pub mod files;
 pub mod hooks;
 pub mod intake;
+pub mod precondition;
 pub mod row;
 pub mod system;
 pub mod transfers;

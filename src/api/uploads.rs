@@ -30,6 +30,10 @@ pub static ROWS: &[Row] = &[
         about: "begins an upload of a file that further requests carry on",
         errors: &[
             Kind::Malformed,
+            Kind::UnknownUser,
+            Kind::UnknownGroup,
+            Kind::Denied,
+            Kind::PreconditionFailed,
             Kind::InconsistentLength,
             Kind::UnsupportedCoding,
             Kind::TooLarge,
@@ -73,6 +77,7 @@ pub static ROWS: &[Row] = &[
             Kind::UploadIncomplete,
             Kind::UploadCompleted,
             Kind::InconsistentLength,
+            Kind::PreconditionFailed,
             Kind::UnsupportedMedia,
             Kind::UnsupportedCoding,
             Kind::TooLarge,
@@ -92,6 +97,7 @@ pub static ROWS: &[Row] = &[
         errors: &[
             Kind::Malformed,
             Kind::UnknownUpload,
+            Kind::PreconditionFailed,
             Kind::UploadIncomplete,
             Kind::InUse,
             Kind::DiskFull,

@@ -57,6 +57,22 @@ pub(super) fn group(account: &Account) -> Result<u32> {
     }
 }
 
+/// The number of a user by name or number. Blocks: it reads a file.
+///
+/// # Errors
+/// `UnknownUser`.
+pub fn user_id(name: String) -> Result<u32> {
+    user(&Account::Name(name)).map(|user| user.uid)
+}
+
+/// The number of a group by name or number. Blocks: it reads a file.
+///
+/// # Errors
+/// `UnknownGroup`.
+pub fn group_id(name: String) -> Result<u32> {
+    group(&Account::Name(name))
+}
+
 fn find_user(table: &[u8], name: &str) -> Option<User> {
     let by_name = |row: Vec<&[u8]>| {
         Some(User {

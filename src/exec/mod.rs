@@ -37,7 +37,7 @@ mod window;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use account::Account;
+pub use account::{Account, group_id, user_id};
 pub use allowance::Allowance;
 pub use entry::{Excerpt, Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Next};

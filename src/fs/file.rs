@@ -2,27 +2,30 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::lent::{Lent, unreadable};
-use super::lines::{self, Window};
+use super::lines::{self, Span};
 use super::mount;
-use super::range::Range;
+use super::version::Version;
 use crate::error::{Error, Kind, Result};
 use crate::ring::{Fd, Outflow, buffers, clock, local, pool, turn};
 use crate::wire::tar::Segment;
 
 /// A file that is open for reading.
 pub struct Opened {
-    file: Lent,
+    pub(super) file: Lent,
     /// `None` for what has no size beforehand: devices, and files that the kernel makes up.
-    size: Option<u64>,
+    version: Option<Version>,
     /// True when it can be read at an offset.
     positioned: bool,
-    stat: Stat,
+    /// True when what is learned of the file holds as long as its version does.
+    is_lasting: bool,
+    /// True when the version must still be there at the end.
+    is_guarded: bool,
 }
 
 /// Opens `path`, following links; relative to the working directory when it is relative.
@@ -38,42 +41,29 @@ pub async fn open(path: &Path) -> Result<Opened> {
 }
 
 impl Opened {
+    /// What the file was when it was opened; `None` when it has no size beforehand.
+    pub fn version(&self) -> Option<&Version> {
+        self.version.as_ref()
+    }
+
     /// Bytes of the file; `None` when it ends where it ends.
     pub fn size(&self) -> Option<u64> {
-        self.size
+        self.version.as_ref().map(Version::size)
     }
 
-    /// A strong validator, quotes included: it changes with every change of the file that the kernel can tell.
-    pub fn etag(&self) -> Option<String> {
-        let Stat {
-            st_ino,
-            st_mtime,
-            st_mtime_nsec,
-            st_ctime,
-            st_ctime_nsec,
-            ..
-        } = self.stat;
-        let size = self.size?;
-        Some(format!(
-            "\"{st_ino:x}-{size:x}-{st_mtime:x}.{st_mtime_nsec:x}-{st_ctime:x}.{st_ctime_nsec:x}\""
-        ))
+    /// Makes it an error if the file changes before the last byte of what is asked for goes out.
+    ///
+    /// Without it a file that grows, such as a log, is sent as long as it was.
+    pub fn guard(&mut self) {
+        self.is_guarded = true;
     }
 
-    /// The time of last modification, seconds since 1970.
-    pub fn modified(&self) -> i64 {
-        self.stat.st_mtime
-    }
-
-    /// Sends the file, or a part of it.
+    /// Sends a file that has no size, to its end.
     ///
     /// # Errors
-    /// Those of the sink; `Internal` when the file cannot be read or is shorter than it was.
-    pub async fn send(self, part: Option<Range>, sink: &mut dyn Outflow) -> Result<()> {
-        if let Some(size) = self.size {
-            let (offset, length) = part.map_or((0, size), |part| (part.first, part.length()));
-            return self.file.send(Segment { offset, length }, sink).await;
-        }
-        let mut reader = self.reader();
+    /// Those of the sink; `Internal` when the file cannot be read.
+    pub async fn send_all(self, sink: &mut dyn Outflow) -> Result<()> {
+        let mut reader = self.reader(0);
         let mut buffer = buffers::lease();
         while reader.read(&mut buffer).await? > 0 {
             sink.write(&buffer).await?;
@@ -83,34 +73,110 @@ impl Opened {
         Ok(())
     }
 
+    /// Sends `length` bytes from `offset`.
+    ///
+    /// # Errors
+    /// Those of the sink; `Internal` when the file cannot be read, is shorter than it was, or changed under a guard.
+    pub async fn send(self, offset: u64, length: u64, sink: &mut dyn Outflow) -> Result<()> {
+        if !self.is_guarded {
+            return self.file.send(Segment { offset, length }, sink).await;
+        }
+        let last = length.min(LAST);
+        let whole = Segment {
+            offset,
+            length: length - last,
+        };
+        self.file.send(whole, sink).await?;
+        let mut bytes = Vec::new();
+        self.fill(&mut bytes, offset + whole.length, last).await?;
+        self.check_unchanged().await?;
+        sink.write(&bytes).await
+    }
+
     /// Sends a window of its lines.
     ///
     /// # Errors
     /// As [`Opened::send`].
-    pub async fn send_lines(self, window: Window, sink: &mut dyn Outflow) -> Result<()> {
-        lines::send(window, self.reader(), sink).await
+    pub async fn send_lines(self, window: Span, sink: &mut dyn Outflow) -> Result<()> {
+        lines::send(window, &self, sink).await?;
+        match self.is_guarded {
+            true => self.check_unchanged().await,
+            false => Ok(()),
+        }
     }
 
-    fn reader(self) -> Reader {
+    /// Reads exactly `length` bytes from `offset` behind what `into` holds.
+    ///
+    /// # Errors
+    /// `Internal` when it cannot be read or is shorter than that.
+    pub(super) async fn fill(&self, into: &mut Vec<u8>, offset: u64, length: u64) -> Result<()> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        into.reserve_exact(length);
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            match self.file.read_at(into, at, length - done).await? {
+                0 => return Err(Kind::Internal.told("the file became shorter while it was read")),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// True while the file is the version that it was when it was opened.
+    ///
+    /// # Errors
+    /// `Internal` when it is not and that is guarded against, or when it cannot be asked.
+    pub(super) async fn still_is(&self) -> Result<bool> {
+        if self.is_guarded {
+            return self.check_unchanged().await.map(|()| true);
+        }
+        self.is_version_at_open().await
+    }
+
+    /// Makes sure that the file is the version that it was when it was opened.
+    ///
+    /// # Errors
+    /// `Internal` when it is not, or cannot be asked.
+    pub(super) async fn check_unchanged(&self) -> Result<()> {
+        match self.is_version_at_open().await? {
+            true => Ok(()),
+            false => Err(Kind::Internal.told("the file changed while it was read")),
+        }
+    }
+
+    async fn is_version_at_open(&self) -> Result<bool> {
+        let now = self.file.stat().await?;
+        Ok(self
+            .version
+            .is_none_or(|version| Version::of(&now) == version))
+    }
+
+    /// The version under which what is learned of the file may be kept; `None` when a change may not show.
+    pub(super) fn lasting(&self) -> Option<&Version> {
+        self.version.as_ref().filter(|_| self.is_lasting)
+    }
+
+    pub(super) fn reader(&self, offset: u64) -> Reader<'_> {
         Reader {
-            file: self.file,
+            file: &self.file,
             positioned: self.positioned,
-            offset: 0,
+            offset,
             spent: 0,
         }
     }
 }
 
-/// Reads a file from its start to its end.
-pub(super) struct Reader {
-    file: Lent,
+/// Reads a file from a place, or as a stream from where it is, to its end.
+pub(super) struct Reader<'a> {
+    file: &'a Lent,
     positioned: bool,
     offset: u64,
     /// Bytes read since the others had their turn.
     spent: u64,
 }
 
-impl Reader {
+impl Reader<'_> {
     /// Reads into the spare capacity of `into`, which is empty; 0 at the end.
     ///
     /// # Errors
@@ -124,7 +190,7 @@ impl Reader {
             self.spent = 0;
             turn().await;
         }
-        let count = self.file.read_at(into, self.offset).await?;
+        let count = self.file.read_at(into, self.offset, usize::MAX).await?;
         self.offset += count as u64;
         self.spent += count as u64;
         Ok(count)
@@ -177,13 +243,16 @@ fn open_known(path: &Path, is_local: impl FnOnce(&File) -> bool) -> Result<Opene
     let regular = kind == FileType::RegularFile;
     let is_local = is_local(&file);
     let sized = regular && (is_local || !mount::is_pseudo(&file));
-    let size = sized.then(|| u64::try_from(stat.st_size).unwrap_or(0));
-    let positioned = regular || kind == FileType::BlockDevice;
+    let version = sized.then(|| Version::of(&stat));
+    let size = version.as_ref().map_or(0, Version::size);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
     Ok(Opened {
-        file: Lent::to_read(file, size.unwrap_or(0), is_local),
-        size,
-        positioned,
-        stat,
+        file: Lent::to_read(file, size, is_local),
+        is_lasting: is_local && version.is_some_and(|version| version.has_rested(now)),
+        version,
+        positioned: regular || kind == FileType::BlockDevice,
+        is_guarded: false,
     })
 }
 
@@ -204,6 +273,8 @@ fn unopened(errno: Errno) -> Error {
 
 /// Bytes read before others get their turn.
 const BURST: u64 = 512 * 1024;
+/// Bytes at the end of a guarded part that are read before the file is looked at again.
+const LAST: u64 = 64 * 1024;
 /// How long a device may have nothing to say.
 const PATIENCE: Duration = Duration::from_secs(30);
 

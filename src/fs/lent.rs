@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::ops::Deref;
 
+use rustix::fs::Stat;
+
 use crate::error::{Error, Kind, Result};
 use crate::ring::{self, Outflow, buffers, file, pool};
 use crate::wire::tar::Segment;
@@ -64,20 +66,41 @@ impl Lent {
         self.fate = Fate::Heavy;
     }
 
-    /// Reads from `offset` into the spare capacity of `into`, which is empty; 0 at the end.
+    /// What the filesystem says about it now.
     ///
     /// # Errors
     /// `Internal`.
-    pub(super) async fn read_at(&self, into: &mut Vec<u8>, offset: u64) -> Result<usize> {
+    pub(super) async fn stat(&self) -> Result<Stat> {
+        let stat = if self.local {
+            rustix::fs::fstat(&**self)
+        } else {
+            let file = self.try_clone().map_err(unreadable)?;
+            pool::run(move || rustix::fs::fstat(&file)).await?
+        };
+        stat.map_err(|errno| unreadable(errno.into()))
+    }
+
+    /// Reads at most `most` bytes from `offset` into the spare capacity of `into`; 0 at the end.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub(super) async fn read_at(
+        &self,
+        into: &mut Vec<u8>,
+        offset: u64,
+        most: usize,
+    ) -> Result<usize> {
         let count = if self.local {
-            let (count, bytes) =
-                file::read_at(self, std::mem::take(into), offset, usize::MAX).await;
+            let (count, bytes) = file::read_at(self, std::mem::take(into), offset, most).await;
             *into = bytes;
             count
         } else {
             let read = move |file: &File, buffer: &mut Vec<u8>| {
-                let count = rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), offset);
-                count.map(|_| buffer.len()).map_err(std::io::Error::from)
+                let before = buffer.len();
+                buffer.resize(before + most.min(buffer.capacity() - before), 0);
+                let count = rustix::io::pread(file, &mut buffer[before..], offset);
+                buffer.truncate(before + count.as_ref().copied().unwrap_or(0));
+                count.map_err(std::io::Error::from)
             };
             self.on_helper(into, read).await?
         };
@@ -96,7 +119,7 @@ impl Lent {
         let mut at = span.offset;
         let mut left = span.length;
         while left > 0 {
-            let count = self.read_at(&mut buffer, at).await? as u64;
+            let count = self.read_at(&mut buffer, at, usize::MAX).await? as u64;
             if count == 0 {
                 return Err(Kind::Internal.told("the file became shorter while it was sent"));
             }

@@ -16,6 +16,8 @@ mod spool;
 mod target;
 mod unpack;
 pub mod upload;
+pub mod version;
+pub mod visit;
 mod walk;
 
 #[cfg(test)]

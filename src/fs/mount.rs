@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use rustix::fs::StatFs;
+
 use crate::ring::local;
 
 /// True for a filesystem on a disk or in the memory of this machine: what is cached of it answers at once.
@@ -17,7 +19,12 @@ pub(super) fn is_local(fd: impl AsFd) -> bool {
 
 /// True for a filesystem that the kernel makes up: its files have no true size, and no free space to ask for.
 pub(super) fn is_pseudo(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|fs| PSEUDO.contains(&fs.f_type.cast_unsigned()))
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| is_made_up(&fs))
+}
+
+/// The same of what fstatfs(2) has told.
+pub(super) fn is_made_up(fs: &StatFs) -> bool {
+    PSEUDO.contains(&fs.f_type.cast_unsigned())
 }
 
 /// Magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, bpf, efivarfs,

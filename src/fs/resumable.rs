@@ -18,6 +18,7 @@ use std::time::Duration;
 pub use ongoing::{Ongoing, Part};
 
 use super::upload::{Staged, Upload};
+use super::version::Version;
 use super::{lent, space};
 use crate::error::{Error, Kind, Result};
 use crate::ring::clock::{self, Moment};
@@ -62,6 +63,8 @@ pub struct Finished {
     pub id: String,
     /// How many bytes it had.
     pub length: u64,
+    /// What it was when it was published.
+    pub version: Version,
     at: Moment,
 }
 
@@ -248,18 +251,21 @@ impl Uploads {
         }
         let length = ongoing.is_whole()?;
         turn.hold_firm()?;
-        let outcome = ongoing.publish(length, also).await;
-        if let Err(error) = outcome {
-            let is_other = error.kind() == Kind::Malformed && !ongoing.is_parallel();
-            if is_other || ongoing.is_there().is_err() {
-                self.scrap(ongoing);
-                return Err(error.with_field("upload-complete", "?1"));
+        let version = match ongoing.publish(length, also).await {
+            Ok(version) => version,
+            Err(error) => {
+                let is_other = error.kind() == Kind::Malformed && !ongoing.is_parallel();
+                if is_other || ongoing.is_there().is_err() {
+                    self.scrap(ongoing);
+                    return Err(error.with_field("upload-complete", "?1"));
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         let finished = Finished {
             id: ongoing.id.clone(),
             length,
+            version,
             at: clock::now(),
         };
         self.give_up(ongoing);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::StatVfs;
+use rustix::fs::{StatFs, StatVfs};
 
 use crate::error::{Error, Kind, Result};
 use crate::ring::pool;
@@ -18,6 +18,14 @@ pub(super) fn check(path: &Path, reserve: u64) -> Result<()> {
     if reserve == 0 {
         return Ok(());
     }
+    match ask(path) {
+        Some(space) => judge(available(&space), path, reserve),
+        None => Ok(()),
+    }
+}
+
+/// The space where `path` is or would be: that of the nearest ancestor that exists.
+fn ask(path: &Path) -> Option<StatVfs> {
     for ancestor in path.ancestors() {
         let ancestor = if ancestor.as_os_str().is_empty() {
             Path::new(".")
@@ -25,18 +33,28 @@ pub(super) fn check(path: &Path, reserve: u64) -> Result<()> {
             ancestor
         };
         match rustix::fs::statvfs(ancestor) {
-            Ok(space) => return judge(&space, path, reserve),
+            Ok(space) => return Some(space),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
-            Err(_) => return Ok(()),
+            Err(_) => return None,
         }
     }
-    Ok(())
+    None
+}
+
+/// As [`check`], for a filesystem that has told already.
+pub(super) fn check_told(told: &StatFs, path: &Path, reserve: u64) -> Result<()> {
+    let unit = match told.f_frsize {
+        0 => told.f_bsize,
+        unit => unit,
+    };
+    let unit = u64::try_from(unit).unwrap_or(0);
+    judge(told.f_bavail.saturating_mul(unit), path, reserve)
 }
 
 /// As [`check`], for the filesystem that holds an open file.
 pub(super) fn check_file(file: &File, path: &Path, reserve: u64) -> Result<()> {
     match rustix::fs::fstatvfs(file) {
-        Ok(space) => judge(&space, path, reserve),
+        Ok(space) => judge(available(&space), path, reserve),
         Err(_) => Ok(()),
     }
 }
@@ -63,22 +81,51 @@ pub(super) fn failed(error: impl Into<std::io::Error>, sentence: &'static str) -
     kind.told(sentence).because(error)
 }
 
+/// Tells, for a disk that is full, how much room there is where `path` is; other errors stay as they are.
+pub(super) async fn explained(error: Error, path: &Path) -> Error {
+    if error.kind() != Kind::DiskFull || error.sentence().contains(AVAILABLE) {
+        return error;
+    }
+    let asked: PathBuf = path.into();
+    let Ok(Some(space)) = pool::run(move || ask(&asked)).await else {
+        return error;
+    };
+    let bytes = available(&space);
+    let total = space.f_blocks.saturating_mul(space.f_frsize);
+    let inodes = match space.f_files > 0 && space.f_favail == 0 {
+        true => ", and no inode",
+        false => "",
+    };
+    Kind::DiskFull
+        .told(format!(
+            "cannot write {}: it does not fit; {bytes}{AVAILABLE} of {total}{inodes}",
+            path.display()
+        ))
+        .because(error)
+}
+
 /// True for ENOSPC and EDQUOT.
 pub(super) fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
-fn judge(space: &StatVfs, path: &Path, reserve: u64) -> Result<()> {
-    let available = space.f_bavail.saturating_mul(space.f_frsize);
+fn available(space: &StatVfs) -> u64 {
+    space.f_bavail.saturating_mul(space.f_frsize)
+}
+
+fn judge(available: u64, path: &Path, reserve: u64) -> Result<()> {
     if reserve == 0 || available >= reserve {
         return Ok(());
     }
     Err(Kind::DiskFull.told(format!(
-        "refusing to write {}: {available} bytes available on the target filesystem, below the {reserve} byte reserve",
+        "refusing to write {}: {available}{AVAILABLE}, below the {reserve} byte reserve",
         path.display()
     )))
 }
+
+/// What follows the number of bytes.
+const AVAILABLE: &str = " bytes available on the target filesystem";
 
 #[cfg(test)]
 mod tests {

@@ -4,16 +4,21 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatFs};
 use rustix::io::Errno;
 
 /// A name in a directory that is held open.
 pub(super) struct Target {
-    pub(super) dir: OwnedFd,
+    pub(super) dir: Arc<OwnedFd>,
     pub(super) leaf: Vec<u8>,
     /// What has the name; `None` when nothing has.
     pub(super) there: Option<Stat>,
+    /// Device and inode number of the directory.
+    pub(super) home: (u64, u64),
+    /// True when the path ends in a link.
+    pub(super) is_linked: bool,
 }
 
 impl Target {
@@ -22,25 +27,24 @@ impl Target {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut base: Option<OwnedFd> = None;
         let mut path = path.as_os_str().as_bytes().to_vec();
-        for _ in 0..MOST_LINKS {
+        for links in 0..MOST_LINKS {
             let (parent, leaf) = split(&path).ok_or(Errno::ISDIR)?;
             let parent = OsStr::from_bytes(parent);
             let dir = match &base {
                 Some(base) => rustix::fs::openat(base, parent, flags, Mode::empty())?,
                 None => rustix::fs::openat(CWD, parent, flags, Mode::empty())?,
             };
-            let there = match rustix::fs::statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => Some(stat),
-                Err(Errno::NOENT) => None,
-                Err(errno) => return Err(errno),
-            };
+            let there = look(&dir, leaf)?;
             let linked = there
                 .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
             if !linked {
+                let home = rustix::fs::fstat(&dir)?;
                 return Ok(Self {
                     leaf: leaf.to_vec(),
-                    dir,
+                    dir: Arc::new(dir),
                     there,
+                    home: (home.st_dev, home.st_ino),
+                    is_linked: links > 0,
                 });
             }
             let next = rustix::fs::readlinkat(&dir, leaf, Vec::new())?.into_bytes();
@@ -48,6 +52,37 @@ impl Target {
             path = next;
         }
         Err(Errno::LOOP)
+    }
+
+    /// Looks again what has the name.
+    pub(super) fn look_again(&mut self) -> Result<(), Errno> {
+        self.there = look(&self.dir, &self.leaf)?;
+        Ok(())
+    }
+
+    /// The filesystem of what has the name, or else of the directory; `None` when it does not tell.
+    pub(super) fn filesystem(&self) -> Option<StatFs> {
+        let is_elsewhere = self.there.is_some_and(|stat| stat.st_dev != self.home.0);
+        if !is_elsewhere {
+            return rustix::fs::fstatfs(&self.dir).ok();
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = rustix::fs::openat(&self.dir, self.leaf.as_slice(), flags, Mode::empty());
+        rustix::fs::fstatfs(there.ok()?).ok()
+    }
+
+    /// The directory, opened so that it can be synced.
+    pub(super) fn syncable(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, ".", flags, Mode::empty())
+    }
+}
+
+fn look(dir: &OwnedFd, leaf: &[u8]) -> Result<Option<Stat>, Errno> {
+    match rustix::fs::statat(dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -1,24 +1,39 @@
 //! One file written: whole or not at all, in place where a name cannot be replaced.
+//!
+//! ```text
+//! prepare ──▶ receive ──▶ dress (mode, owner, time) ──▶ sync, when asked ──▶ publish ──▶ sync of the directory
+//!    │            │                                                             │
+//!    └ judged     └ small and here already: with the steps around it            └ judged again, one at a time
+//! ```
+//! All but receiving and syncing is done by helper threads; a small body that has arrived takes one of them once.
 
+mod attributes;
+mod beside;
+mod place;
+mod sparse;
 mod special;
 mod staged;
+mod there;
+mod turnstile;
 
+use std::fmt;
 use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::lent::{self, Lent};
-use super::mount::is_pseudo;
-use super::target::{Target, temporary_name};
-use super::{space, spool};
+use super::space;
+use super::target::Target;
+use super::version::Version;
 use crate::error::{Error, Kind, Result};
-use crate::ring::{Fd, Inflow, buffers, clock, copy, pool};
+use crate::ring::{Inflow, Step, buffers, copy, file, pool};
+use crate::wire::tar::Moment;
+
+pub use attributes::{Owner, parse_mode, parse_mtime};
+use place::Place;
 
 pub(super) use staged::Staged;
 
@@ -29,370 +44,309 @@ pub struct Upload {
     pub path: PathBuf,
     /// Permission bits to set, low 12; `None` keeps those of the file that is there, or takes 0666 less the umask.
     pub mode: Option<u32>,
+    /// Who the file is to belong to; what is not given is kept.
+    pub owner: Owner,
+    /// The time of modification; `None` is now.
+    pub mtime: Option<Moment>,
     /// Truncate and write the file that is there, instead of replacing it when the body is complete.
     pub in_place: bool,
+    /// Make holes of blocks of zeros.
+    pub sparse: bool,
+    /// Bring the file, and its name, to the disk.
+    pub sync: bool,
+    /// What must hold of the file that is there.
+    pub condition: Condition,
     /// Bytes that must stay free on the disk; 0 asks nothing.
     pub reserve: u64,
     /// Where the body waits when the file may be written but its directory may not.
     pub spool_dir: PathBuf,
 }
 
-/// Reads a mode: octal, at most 07777, blanks around it, `0o` before it.
+/// A judgement on what is at a path, made before the body is taken and again when the file gets its name.
+#[derive(Clone, Default)]
+pub struct Condition(Option<Arc<Judge>>);
+
+type Judge = dyn Fn(Found) -> Result<()> + Send + Sync;
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// Something of which no version can be told: a directory, a device, a file that the kernel makes up.
+    Unversioned,
+    /// A regular file.
+    File(Version),
+}
+
+/// Writes `body` to the place that `upload` names, and answers with the version of the file; `None` where none can be
+/// told.
 ///
 /// # Errors
-/// `Malformed`.
-pub fn parse_mode(text: &str) -> Result<u32> {
-    let digits = text
-        .trim()
-        .trim_start_matches("0o")
-        .trim_start_matches("0O");
-    let mode = u32::from_str_radix(digits, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o7777);
-    mode.ok_or_else(|| Kind::Malformed.told(format!("mode {text} is not a valid octal file mode")))
-}
-
-/// Writes `body` to the place that `upload` names.
-///
-/// # Errors
-/// `DiskFull` below the reserve or on a full disk, `Malformed` for a FIFO that nobody reads, those of the body, else
-/// `Internal`. Unless the file is written in place it is then as it was.
-pub async fn write(upload: Upload, body: &mut dyn Inflow) -> Result<()> {
-    let asked = upload.clone();
-    match pool::run(move || Place::prepare(&asked)).await?? {
-        Place::Beside(beside) => replace(upload, beside, body).await,
-        Place::There(there) => overwrite(upload, there, body).await,
-        Place::Special(kind) => special::write(&upload, kind, body).await,
-    }
-}
-
-/// Where the bytes go while they arrive.
-enum Place {
-    /// A file beside the target, to take its name.
-    Beside(Beside),
-    /// The file itself.
-    There(There),
-    /// Something else than a regular file on a disk.
-    Special(FileType),
-}
-
-struct Beside {
-    target: Target,
-    file: Lent,
-    /// The name of the file until it is renamed, where the filesystem has no files without one.
-    name: Option<Temporary>,
-    /// True when it is in the spool directory: the target can be written, but not replaced.
-    aside: bool,
-}
-
-struct There {
-    file: Lent,
-    /// Set when we made it: it goes again when the body fails.
-    made: Option<Temporary>,
-}
-
-/// A name that is removed unless it is kept.
-struct Temporary {
-    dir: Arc<OwnedFd>,
-    leaf: Vec<u8>,
-    keep: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.keep {
-            let (dir, leaf) = (Arc::clone(&self.dir), std::mem::take(&mut self.leaf));
-            lent::let_go(move || {
-                let _ = rustix::fs::unlinkat(&dir, leaf.as_slice(), AtFlags::empty());
-            });
-        }
-    }
-}
-
-impl Place {
-    fn prepare(upload: &Upload) -> Result<Self> {
-        let path = &upload.path;
-        let there = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        if let Ok(fd) = &there {
-            let stat = rustix::fs::fstat(fd).map_err(unwritten)?;
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => {}
-                FileType::RegularFile if !is_pseudo(fd) => {}
-                kind => return Ok(Self::Special(kind)),
-            }
-        }
-        space::check(path, upload.reserve)?;
-        if let Err(errno) = there
-            && !matches!(errno, Errno::NOENT | Errno::NOTDIR)
-        {
-            return Err(unwritten(errno));
-        }
-        make_parent(path)?;
-        let target = Target::find(path).map_err(unwritten)?;
-        if target
-            .there
-            .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile)
-        {
-            return Err(unwritten(Errno::ISDIR));
-        }
-        if upload.in_place {
-            return There::open(target, upload.mode).map(Self::There);
-        }
-        Beside::open(target, upload).map(Self::Beside)
-    }
-}
-
-impl Beside {
-    fn open(target: Target, upload: &Upload) -> Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        // What will be narrowed later must not be wide before.
-        let narrow = upload.mode.is_some() || target.there.is_some();
-        let first = Mode::from_raw_mode(if narrow { 0o600 } else { 0o666 });
-        match rustix::fs::openat(&target.dir, ".", flags | OFlags::TMPFILE, first) {
-            Ok(file) => {
-                return Ok(Self {
-                    target,
-                    file: Lent::scrap(file.into()),
-                    name: None,
-                    aside: false,
-                });
-            }
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if target.there.is_some() => {
-                return Self::aside(target, upload);
-            }
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-            Err(errno) => return Err(unwritten(errno)),
-        }
-        let leaf = std::os::unix::ffi::OsStringExt::into_vec(temporary_name());
-        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let dir = target.dir.try_clone().map_err(unmade)?;
-        let file =
-            rustix::fs::openat(&target.dir, leaf.as_slice(), flags, first).map_err(unwritten)?;
-        let name = Some(Temporary {
-            dir: Arc::new(dir),
-            leaf,
-            keep: false,
-        });
-        Ok(Self {
-            target,
-            file: Lent::scrap(file.into()),
-            name,
-            aside: false,
-        })
-    }
-
-    /// A file in the spool directory, for a target that we may write in a directory that we may not.
-    fn aside(target: Target, upload: &Upload) -> Result<Self> {
-        // What cannot be written is refused before its body is there.
-        drop(open_there(&target, OFlags::empty())?);
-        space::check(&upload.spool_dir, upload.reserve)?;
-        let file = spool::unnamed(&upload.spool_dir).map_err(unmade)?;
-        Ok(Self {
-            target,
-            file,
-            name: None,
-            aside: true,
-        })
-    }
-
-    /// Gives the file its mode, its owner and the name of the target; for helper threads.
-    fn publish(mut self, upload: &Upload) -> Result<()> {
-        if self.aside {
-            return self.pour(upload);
-        }
-        if let Some(stat) = &self.target.there {
-            inherit(&self.file, stat, upload.mode.is_none())?;
-        }
-        if let Some(mode) = upload.mode {
-            set_mode(&self.file, mode)?;
-        }
-        match self.rename() {
-            // A mount point cannot be replaced, and in a sticky directory not a file of somebody else.
-            Err(Errno::BUSY | Errno::XDEV | Errno::PERM | Errno::ACCESS)
-                if self.target.there.is_some() =>
-            {
-                self.pour(upload)
-            }
-            outcome => outcome.map_err(unwritten),
-        }
-    }
-
-    fn rename(&mut self) -> std::result::Result<(), Errno> {
-        let Target { dir, leaf, there } = &self.target;
-        let leaf = leaf.as_slice();
-        if self.name.is_none() && there.is_none() {
-            match link(&self.file, dir, leaf) {
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-                Ok(()) => {
-                    self.file.keep();
-                    return Ok(());
-                }
-            }
-        }
-        let mut name = match self.name.take() {
-            Some(name) => name,
-            None => self.name_it()?,
-        };
-        rustix::fs::renameat(&name.dir, name.leaf.as_slice(), dir, leaf)?;
-        name.keep = true;
-        self.file.keep();
-        Ok(())
-    }
-
-    fn name_it(&self) -> std::result::Result<Temporary, Errno> {
-        let leaf = std::os::unix::ffi::OsStringExt::into_vec(temporary_name());
-        let dir = rustix::io::fcntl_dupfd_cloexec(&self.target.dir, 3)?;
-        link(&self.file, &dir, &leaf)?;
-        Ok(Temporary {
-            dir: Arc::new(dir),
-            leaf,
-            keep: false,
-        })
-    }
-
-    /// Copies what has arrived into the file that is there, which loses its content only when there is room.
-    fn pour(&self, upload: &Upload) -> Result<()> {
-        let mut target = open_there(&self.target, OFlags::empty())?;
-        let length = self.file.metadata().map_err(unmade)?.len();
-        let held = target.metadata().map_err(unmade)?.blocks() * 512;
-        let more = length.saturating_sub(held);
-        space::check_file(&target, &upload.path, upload.reserve.saturating_add(more))?;
-        if let Some(mode) = upload.mode {
-            set_mode(&target, mode)?;
-        }
-        target.set_len(0).map_err(unmade)?;
-        let mut file: &File = &self.file;
-        std::io::Seek::rewind(&mut file).map_err(unmade)?;
-        std::io::copy(&mut file, &mut target).map_err(unmade)?;
-        Ok(())
-    }
-}
-
-impl There {
-    fn open(target: Target, mode: Option<u32>) -> Result<Self> {
-        if target.there.is_some() {
-            let file = open_there(&target, OFlags::TRUNC)?;
-            return Ok(Self {
-                file: Lent::to_write(file),
-                made: None,
-            });
-        }
-        let first = Mode::from_raw_mode(mode.unwrap_or(0o666));
-        let Target { dir, leaf, .. } = target;
-        let flags = WRITING | OFlags::CREATE | OFlags::EXCL;
-        let file = rustix::fs::openat(&dir, leaf.as_slice(), flags, first);
-        Ok(Self {
-            file: Lent::scrap(file.map_err(unwritten)?.into()),
-            made: Some(Temporary {
-                dir: Arc::new(dir),
-                leaf,
-                keep: false,
-            }),
-        })
-    }
-}
-
-async fn replace(upload: Upload, beside: Beside, body: &mut dyn Inflow) -> Result<()> {
-    // A small body is written by the helper that gives the file its name: one hop instead of two.
-    let small = body
+/// `Malformed` for a FIFO that nobody reads and for what cannot be had of a special file, the condition's,
+/// `DiskFull` below the reserve or on a full disk, `Denied` for an owner or a time that we may not set, those of the
+/// body, else `Internal`. Unless the file is written in place it is then as it was.
+pub async fn write(upload: Upload, body: &mut dyn Inflow) -> Result<Option<Version>> {
+    let upload = Arc::new(upload);
+    let is_small = body
         .remaining()
-        .is_some_and(|length| length <= buffers::LEASE as u64);
-    if !small {
-        let place = if beside.aside {
-            &upload.spool_dir
-        } else {
-            &upload.path
-        };
-        let received = receive(&beside.file, place, upload.reserve, body).await;
-        // Also when it failed: whoever reads of it finds no trace of the body.
-        return pool::run(move || received.and_then(|()| beside.publish(&upload))).await?;
+        .is_some_and(|left| left <= buffers::LEASE as u64);
+    let outcome = match is_small {
+        true => write_small(&upload, body).await,
+        false => write_large(&upload, body).await,
+    };
+    match outcome {
+        Err(error) => Err(space::explained(error, &upload.path).await),
+        outcome => outcome,
     }
+}
+
+impl Upload {
+    /// Judges what is there.
+    fn admit(&self, found: Found) -> Result<()> {
+        match &self.condition.0 {
+            Some(judge) => judge(found),
+            None => Ok(()),
+        }
+    }
+
+    fn is_conditional(&self) -> bool {
+        self.condition.0.is_some()
+    }
+}
+
+impl Condition {
+    /// A condition that holds where `judge` says so; its error is the upload's.
+    pub fn new(judge: impl Fn(Found) -> Result<()> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(judge)))
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Condition").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Found {
+    /// What has this status, on a disk.
+    fn of(stat: Option<&Stat>) -> Self {
+        match stat {
+            None => Self::Nothing,
+            Some(stat) if is_regular(stat) => Self::File(Version::of(stat)),
+            Some(_) => Self::Unversioned,
+        }
+    }
+}
+
+/// A regular file on its way to its name, or to its new content.
+trait Draft: Send {
+    /// The file that the bytes go to.
+    fn file(&self) -> &File;
+
+    /// True when it is in the spool directory, whose filesystem may be another.
+    fn is_aside(&self) -> bool {
+        false
+    }
+
+    /// Looks again what it replaces, after the time that a body takes.
+    fn refresh(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives the file all but its name.
+    fn dress(&mut self, upload: &Upload) -> Result<()>;
+
+    /// Makes it what the path leads to.
+    fn publish(self: Box<Self>, upload: &Upload) -> Result<Published>;
+}
+
+/// A file that is what the path leads to.
+struct Published {
+    version: Version,
+    /// What is to be brought to the disk yet.
+    unsynced: Vec<File>,
+}
+
+/// What is left to do when all bytes are written.
+enum Rest {
+    /// The file is to be synced before it is published.
+    Sync(Box<dyn Draft>),
+    /// The directory is to be synced, if anything.
+    Done(Published),
+}
+
+/// A small body: what is here of it already is written with no wait in between.
+async fn write_small(upload: &Arc<Upload>, body: &mut dyn Inflow) -> Result<Option<Version>> {
     let mut buffer = buffers::lease();
+    body.gather(&mut buffer)?;
+    if body.remaining() == Some(0) {
+        if buffer.is_empty() {
+            // The read that finds the end is the one that tells whether the body is what it should be.
+            copy::fill(body, &mut buffer).await?;
+        }
+        let (asked, bytes) = (Arc::clone(upload), buffer.take());
+        let (outcome, bytes) = pool::run(move || {
+            let outcome = Place::prepare(&asked).map(|place| match place.into_draft() {
+                Ok(draft) => Ok(finish_small(draft, &asked, &bytes)),
+                Err(kind) => Err(kind),
+            });
+            (outcome, bytes)
+        })
+        .await?;
+        return match outcome? {
+            Ok(rest) => {
+                buffer.restore(bytes);
+                conclude(upload, rest?).await.map(Some)
+            }
+            Err(kind) => write_special(upload, kind, &mut Behind { bytes, body }).await,
+        };
+    }
+    let mut draft = match prepare(upload).await?.into_draft() {
+        Ok(draft) => draft,
+        Err(kind) => {
+            let bytes = buffer.take();
+            return write_special(upload, kind, &mut Behind { bytes, body }).await;
+        }
+    };
     let filled = copy::fill(body, &mut buffer).await;
-    let bytes = buffer.take();
+    let (asked, bytes) = (Arc::clone(upload), buffer.take());
     let (outcome, bytes) = pool::run(move || {
-        let written = filled.and_then(|_| beside.file.write_all_at(&bytes, 0).map_err(unmade));
-        (written.and_then(|()| beside.publish(&upload)), bytes)
+        // Also when it failed the draft goes here: whoever reads of it finds no trace of the body.
+        let outcome = filled.and_then(|_| draft.refresh());
+        (
+            outcome.and_then(|()| finish_small(draft, &asked, &bytes)),
+            bytes,
+        )
     })
     .await?;
     buffer.restore(bytes);
-    outcome
+    conclude(upload, outcome?).await.map(Some)
 }
 
-async fn overwrite(upload: Upload, mut there: There, body: &mut dyn Inflow) -> Result<()> {
-    let received = receive(&there.file, &upload.path, upload.reserve, body).await;
-    pool::run(move || {
-        received?;
-        if let Some(mode) = upload.mode {
-            set_mode(&there.file, mode)?;
-        }
-        if let Some(made) = &mut there.made {
-            made.keep = true;
-        }
-        there.file.keep();
-        Ok(())
-    })
-    .await?
+/// The rest of a body, behind what was gathered of it.
+struct Behind<'b> {
+    bytes: Vec<u8>,
+    body: &'b mut dyn Inflow,
 }
 
-/// Writes the body to `file`; `place` is what a sentence about its filesystem names.
-async fn receive(file: &File, place: &Path, reserve: u64, body: &mut dyn Inflow) -> Result<()> {
-    let go_on = async || space::recheck(file, place, reserve).await;
-    copy::to_file(body, file, go_on).await?;
-    Ok(())
+impl Inflow for Behind<'_> {
+    fn remaining(&self) -> Option<u64> {
+        let left = self.body.remaining()?;
+        Some(left + self.bytes.len() as u64)
+    }
+
+    fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize> {
+        if self.bytes.is_empty() {
+            return self.body.read(into);
+        }
+        let count = self.bytes.len().min(into.capacity() - into.len());
+        into.extend(self.bytes.drain(..count));
+        Box::pin(async move { Ok(count) })
+    }
+}
+
+async fn write_large(upload: &Arc<Upload>, body: &mut dyn Inflow) -> Result<Option<Version>> {
+    let mut draft = match prepare(upload).await?.into_draft() {
+        Ok(draft) => draft,
+        Err(kind) => return write_special(upload, kind, body).await,
+    };
+    let received = receive(draft.as_ref(), upload, body).await;
+    let asked = Arc::clone(upload);
+    let finished = pool::run(move || {
+        let length = received?;
+        draft.refresh()?;
+        finish(draft, &asked, length)
+    });
+    conclude(upload, finished.await??).await.map(Some)
+}
+
+async fn prepare(upload: &Arc<Upload>) -> Result<Place> {
+    let asked = Arc::clone(upload);
+    pool::run(move || Place::prepare(&asked)).await?
+}
+
+async fn write_special(
+    upload: &Upload,
+    kind: FileType,
+    body: &mut dyn Inflow,
+) -> Result<Option<Version>> {
+    special::write(upload, kind, body).await.map(|()| None)
+}
+
+/// Writes the body to the file of the draft, and answers how many bytes there were.
+async fn receive(draft: &dyn Draft, upload: &Upload, body: &mut dyn Inflow) -> Result<u64> {
+    let file = draft.file();
+    let place = match draft.is_aside() {
+        true => &upload.spool_dir,
+        false => &upload.path,
+    };
+    let go_on = async || space::recheck(file, place, upload.reserve).await;
+    let received = match upload.sparse {
+        true => sparse::to_file(body, file, go_on).await,
+        false => copy::to_file(body, file, go_on).await,
+    };
+    match received {
+        Err(error) if draft.is_aside() => Err(space::explained(error, place).await),
+        received => received,
+    }
+}
+
+/// Writes all the bytes and finishes; for helper threads.
+fn finish_small(draft: Box<dyn Draft>, upload: &Upload, bytes: &[u8]) -> Result<Rest> {
+    let written = match upload.sparse {
+        true => sparse::write_at(draft.file(), bytes, 0),
+        false => draft.file().write_all_at(bytes, 0),
+    };
+    written.map_err(unmade)?;
+    finish(draft, upload, bytes.len() as u64)
+}
+
+/// Does what comes after the bytes; for helper threads.
+fn finish(mut draft: Box<dyn Draft>, upload: &Upload, length: u64) -> Result<Rest> {
+    if upload.sparse {
+        draft.file().set_len(length).map_err(unmade)?;
+    }
+    draft.dress(upload)?;
+    match upload.sync {
+        true => Ok(Rest::Sync(draft)),
+        false => draft.publish(upload).map(Rest::Done),
+    }
+}
+
+async fn conclude(upload: &Arc<Upload>, rest: Rest) -> Result<Version> {
+    let Published { version, unsynced } = match rest {
+        Rest::Done(published) => published,
+        Rest::Sync(draft) => {
+            let synced = file::sync(draft.file()).await;
+            let asked = Arc::clone(upload);
+            let published = pool::run(move || {
+                synced.map_err(unsynced_file)?;
+                draft.publish(&asked)
+            });
+            published.await??
+        }
+    };
+    for file in unsynced {
+        file::sync(&file).await.map_err(unsynced_file)?;
+    }
+    Ok(version)
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// The version of an open file.
+fn version(file: &File) -> Result<Version> {
+    let stat = rustix::fs::fstat(file).map_err(unwritten)?;
+    Ok(Version::of(&stat))
 }
 
 /// Opens the file that is there for writing.
-fn open_there(target: &Target, more: OFlags) -> Result<File> {
-    let flags = WRITING | more;
-    let file = rustix::fs::openat(&target.dir, target.leaf.as_slice(), flags, Mode::empty());
+fn open_there(target: &Target) -> Result<File> {
+    let file = rustix::fs::openat(&target.dir, target.leaf.as_slice(), WRITING, Mode::empty());
     file.map(File::from).map_err(unwritten)
-}
-
-/// Mode and owner of the file that is replaced; the owner only if we may, and before the mode, which it clears.
-fn inherit(file: &File, stat: &Stat, with_mode: bool) -> Result<()> {
-    let ours = rustix::fs::fstat(file).map_err(unwritten)?;
-    if (ours.st_uid, ours.st_gid) != (stat.st_uid, stat.st_gid) {
-        let owner = rustix::fs::Uid::from_raw(stat.st_uid);
-        let group = rustix::fs::Gid::from_raw(stat.st_gid);
-        let _ = rustix::fs::fchown(file, Some(owner), Some(group));
-    }
-    if with_mode {
-        set_mode(file, stat.st_mode & 0o7777)?;
-    }
-    Ok(())
-}
-
-fn set_mode(file: &File, mode: u32) -> Result<()> {
-    let set = rustix::fs::fchmod(file, Mode::from_raw_mode(mode));
-    set.map_err(|errno| space::failed(errno, "cannot set mode"))
-}
-
-/// Gives an open file a name; the short way is for those with the right to, the other needs /proc.
-fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
-    match rustix::fs::linkat(file, "", dir, leaf, AtFlags::EMPTY_PATH) {
-        Err(Errno::NOENT | Errno::PERM) => {}
-        outcome => return outcome,
-    }
-    let number = std::os::fd::AsRawFd::as_raw_fd(file);
-    rustix::fs::linkat(
-        CWD,
-        format!("/proc/self/fd/{number}"),
-        dir,
-        leaf,
-        AtFlags::SYMLINK_FOLLOW,
-    )
-}
-
-fn make_parent(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => {
-            let made = std::fs::create_dir_all(parent);
-            made.map_err(|error| space::failed(error, "cannot create parent"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn unwritten(errno: Errno) -> Error {
@@ -401,6 +355,10 @@ fn unwritten(errno: Errno) -> Error {
 
 fn unmade(error: std::io::Error) -> Error {
     space::failed(error, CANNOT_WRITE)
+}
+
+fn unsynced_file(error: std::io::Error) -> Error {
+    space::failed(error, "cannot sync file")
 }
 
 const CANNOT_WRITE: &str = "cannot write file";

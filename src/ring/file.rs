@@ -169,6 +169,19 @@ pub fn try_read_at(file: &File, into: &mut Vec<u8>, offset: u64, most: usize) ->
     Some(count)
 }
 
+/// Brings a file with all its attributes, or a directory with its names, to the disk: through the ring or on the pool.
+///
+/// # Errors
+/// What the kernel says, of earlier writes too.
+pub async fn sync(file: &File) -> io::Result<()> {
+    let file = file.try_clone()?;
+    if driver::has_uring() {
+        return monoio::fs::File::from_std(file)?.sync_all().await;
+    }
+    let synced = pool::run(move || file.sync_all()).await;
+    synced.map_err(io::Error::other)?
+}
+
 /// A file of `dir` that no name leads to; for helper threads. Where the filesystem needs one, `name` exists for an instant.
 ///
 /// # Errors

@@ -29,6 +29,16 @@ pub trait Inflow {
     fn announce<'a>(&'a mut self, _fields: &'a [(&'static str, String)]) -> Step<'a, bool> {
         Box::pin(async { Ok(false) })
     }
+
+    /// Appends what has arrived already, within the spare capacity of `into`; neither waits nor asks the sender for it.
+    ///
+    /// An inflow may know of nothing, and leave all to [`Inflow::read`].
+    ///
+    /// # Errors
+    /// As [`Inflow::read`].
+    fn gather(&mut self, _into: &mut Vec<u8>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Bytes that are sent as a whole or not at all.
@@ -93,17 +103,26 @@ impl Ready {
     }
 }
 
+impl Ready {
+    fn take(&mut self, into: &mut Vec<u8>) -> usize {
+        let room = into.capacity() - into.len();
+        let before = into.len();
+        into.extend(self.0.by_ref().take(room));
+        into.len() - before
+    }
+}
+
 impl Inflow for Ready {
     fn remaining(&self) -> Option<u64> {
         Some(self.0.len() as u64)
     }
 
+    fn gather(&mut self, into: &mut Vec<u8>) -> Result<()> {
+        self.take(into);
+        Ok(())
+    }
+
     fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize> {
-        Box::pin(async move {
-            let room = into.capacity() - into.len();
-            let before = into.len();
-            into.extend(self.0.by_ref().take(room));
-            Ok(into.len() - before)
-        })
+        Box::pin(async move { Ok(self.take(into)) })
     }
 }

@@ -23,6 +23,8 @@ both![
     a_request_that_comes_later_takes_over,
     the_new_file_is_as_a_put_would_have_made_it,
     a_target_that_changes_meanwhile_is_replaced_as_it_then_is,
+    a_condition_is_judged_at_the_beginning_and_at_the_end,
+    whatever_a_put_can_ask_for_an_upload_can,
     the_end_is_told_again_to_those_who_missed_it,
     what_the_whole_is_to_be_is_checked_before_it_is_published,
     a_part_that_is_not_what_its_digest_says_counts_for_nothing,
@@ -309,6 +311,74 @@ fn a_target_that_changes_meanwhile_is_replaced_as_it_then_is(driver: Driver) {
     assert_eq!(reply.field("upload-complete"), Some("?1"), "{reply:?}");
     ask(&daemon, &upload).is(404);
     assert_eq!(names(&daemon.path("dir")), [""; 0]);
+}
+
+fn a_condition_is_judged_at_the_beginning_and_at_the_end(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    fs::write(daemon.path("f"), "old").expect("the scratch directory is ours");
+    let fresh = |name: &str| creation(&daemon, name, None).field("if-none-match", "*");
+    let refused = daemon.call(&fresh("f")).is(412);
+    assert_eq!(refused.json()["error"], "precondition_failed");
+    assert!(list(&daemon).is_empty());
+    let upload = began(&daemon.call(&fresh("g")));
+    append(&daemon, &upload, 0, true, b"new").is(204);
+    let upload = began(&daemon.call(&fresh("h")));
+    fs::write(daemon.path("h"), "faster").expect("ours");
+    let refused = append(&daemon, &upload, 0, true, b"new").is(412);
+    assert_eq!(refused.field("upload-complete"), Some("?1"));
+    ask(&daemon, &upload).is(404);
+    let etag = |name: &str| {
+        let reply = daemon.get(file_at(daemon.path(name))).is(200);
+        reply.field("etag").expect("a validator").to_owned()
+    };
+    for is_changed in [false, true] {
+        let same = creation(&daemon, "f", None).field("if-match", etag("f"));
+        let upload = began(&daemon.call(&same));
+        append(&daemon, &upload, 0, false, b"new").is(204);
+        if is_changed {
+            daemon.put(file_at(daemon.path("f")), "changed").is(204);
+        }
+        let end = daemon.post(format!("{upload}/finish"));
+        if is_changed {
+            end.is(412);
+        } else {
+            let told = end.bare(204).field("etag").map(str::to_owned);
+            assert_eq!(told, Some(etag("f")));
+        }
+    }
+    for (name, content) in [("f", "changed"), ("g", "new"), ("h", "faster")] {
+        let found = fs::read_to_string(daemon.path(name)).expect("it is there");
+        assert_eq!(found, content, "{name}");
+    }
+    assert_eq!(names(&daemon.path("")), ["f", "g", "h"]);
+}
+
+fn whatever_a_put_can_ask_for_an_upload_can(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let owner = match is_root("an owner that is asked for") {
+        true => "&owner=1234:4321",
+        false => "",
+    };
+    let target = with_path("/v1/uploads", daemon.path("a/b/f"));
+    let target = format!("{target}&mtime=1700000000.5&fsync=1&sparse=1{owner}");
+    let upload = began(&daemon.call(&Request::post(target).bearer()));
+    let bytes = [noise(5000), vec![0; 4_000_000], noise(5000)].concat();
+    append(&daemon, &upload, 0, false, &bytes[..3_000_001]).is(204);
+    let last = append(&daemon, &upload, 3_000_001, true, &bytes[3_000_001..]).is(204);
+    assert_eq!(
+        last.field("last-modified"),
+        Some("Tue, 14 Nov 2023 22:13:20 GMT")
+    );
+    assert!(fs::read(daemon.path("a/b/f")).expect("it is there") == bytes);
+    let made = fs::metadata(daemon.path("a/b/f")).expect("it is there");
+    assert_eq!(
+        (made.mtime(), made.mtime_nsec()),
+        (1_700_000_000, 500_000_000)
+    );
+    assert!(made.blocks() * 512 < 100_000, "{} blocks", made.blocks());
+    if !owner.is_empty() {
+        assert_eq!((made.uid(), made.gid()), (1234, 4321));
+    }
 }
 
 fn the_end_is_told_again_to_those_who_missed_it(driver: Driver) {

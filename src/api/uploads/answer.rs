@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{MOST_GAPS, fields};
+use crate::api::files::told;
 use crate::api::row::Answer;
 use crate::error::{Kind, Result};
 use crate::fs::resumable::{Finished, Status};
@@ -127,8 +128,10 @@ pub(super) fn missing(ranges: &[Range<u64>]) -> Option<(&'static str, String)> {
 
 /// The answer to the request that completes an upload: that of a PUT of the file.
 pub(super) fn published(finished: &Finished) -> Answer {
-    let offset = (fields::OFFSET, finished.length.to_string());
-    Answer::DoneWith(vec![fields::complete(true), offset])
+    let mut all = told(&finished.version).to_vec();
+    all.push(fields::complete(true));
+    all.push((fields::OFFSET, finished.length.to_string()));
+    Answer::DoneWith(all)
 }
 
 fn written(document: &impl Serialize, fields: Vec<(&'static str, String)>) -> Result<Answer> {

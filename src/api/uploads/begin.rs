@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::fields::{self, COMPLETE, LENGTH, VERSION};
 use super::{answer, uncoded};
-use crate::api::files::asked;
+use crate::api::files::{asked, flag};
 use crate::api::row::{Answer, Call};
 use crate::api::{digest, intake};
 use crate::app::App;
@@ -25,13 +25,13 @@ pub(in crate::api) fn is_begun_by(call: &Call) -> bool {
 
 /// Begins an upload, with the bytes that the request brings.
 pub(in crate::api) async fn begin(app: Rc<App>, mut call: Call) -> Result<Answer> {
-    let parallel = flag(&call, "parallel")?;
+    let parallel = flag(&call.query, "parallel")?;
     let completes = fields::boolean(&call.fields, COMPLETE).unwrap_or(false);
     let length = fields::integer(&call.fields, LENGTH);
     if parallel && length.is_none() {
         return Err(Kind::Malformed.told("a parallel upload needs upload-length"));
     }
-    let upload = asked(&app, &call)?;
+    let upload = asked(&app, &call).await?;
     if upload.in_place {
         return Err(Kind::Malformed.told("an upload cannot be written in place"));
     }
@@ -88,12 +88,4 @@ pub(in crate::api) async fn begin(app: Rc<App>, mut call: Call) -> Result<Answer
 /// True when the client speaks the draft, so that it expects interim responses that others stumble over.
 fn is_in_the_know(call: &Call) -> bool {
     fields::integer(&call.fields, VERSION).is_some()
-}
-
-fn flag(call: &Call, key: &str) -> Result<bool> {
-    match call.query.one(key)?.as_deref() {
-        None | Some("0" | "false") => Ok(false),
-        Some("1" | "true") => Ok(true),
-        Some(_) => Err(Kind::Malformed.told(format!("{key} must be 0 or 1"))),
-    }
 }

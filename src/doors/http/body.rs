@@ -154,14 +154,7 @@ impl Body {
         let buffered = take_front(&mut self.wire.unread.borrow_mut(), room, into);
         if buffered == 0 {
             self.receive(into, left).await?;
-            // What belongs to the next request was received with the rest: it goes back.
-            let excess = (into.len() - before).saturating_sub(room);
-            let kept = into.len() - excess;
-            self.wire
-                .unread
-                .borrow_mut()
-                .extend_from_slice(&into[kept..]);
-            into.truncate(kept);
+            self.give_back(into, before + room);
         }
         let count = (into.len() - before) as u64;
         *self.progress.framing.borrow_mut() = Framed::Length(left - count);
@@ -169,6 +162,44 @@ impl Body {
             self.set_mark(1);
         }
         Ok(())
+    }
+
+    /// Puts what belongs to the next request, and was received with the rest, back: all behind `end`.
+    fn give_back(&self, into: &mut Vec<u8>, end: usize) {
+        if let Some(excess) = into.get(end..) {
+            self.wire.unread.borrow_mut().extend_from_slice(excess);
+            into.truncate(end);
+        }
+    }
+
+    /// Takes what is here of a body of known length; true when there may be more.
+    fn take_arrived(&mut self, into: &mut Vec<u8>) -> Result<bool> {
+        let Framed::Length(left) = *self.progress.framing.borrow() else {
+            return Ok(false);
+        };
+        let before = into.len();
+        let room = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(into.capacity() - before);
+        let is_invited = !self.progress.awaits_continue.get();
+        if room == 0 || !is_invited && self.wire.unread.borrow().is_empty() {
+            return Ok(false);
+        }
+        self.progress.awaits_continue.set(false);
+        if take_front(&mut self.wire.unread.borrow_mut(), room, into) == 0 {
+            match self.wire.socket.try_recv(into)? {
+                None => return Ok(false),
+                Some(0) => return Err(cut_short()),
+                Some(_) => self.give_back(into, before + room),
+            }
+        }
+        let count = (into.len() - before) as u64;
+        *self.progress.framing.borrow_mut() = Framed::Length(left - count);
+        let allowed = self.progress.allowed.get().checked_sub(count);
+        self.progress
+            .allowed
+            .set(allowed.ok_or_else(respond::too_long)?);
+        Ok(left > count)
     }
 
     async fn next_of_chunks(&mut self, into: &mut Vec<u8>) -> Result<()> {
@@ -248,6 +279,19 @@ impl Inflow for Body {
             }
             Ok(self.progress.takes_interim)
         })
+    }
+
+    fn gather(&mut self, into: &mut Vec<u8>) -> Result<()> {
+        loop {
+            match self.take_arrived(into) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.progress.is_broken.set(true);
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 

@@ -152,17 +152,16 @@ impl<'a> Sender<'a> {
     /// Takes a small cached file into the held bytes, so that head and body are one packet.
     fn takes_small(&mut self, source: &File, offset: u64, length: u64) -> bool {
         let before = self.held.len();
-        let fits = usize::try_from(length)
-            .ok()
-            .filter(|length| *length <= SMALL);
-        let Some(length) = fits.filter(|length| before + length <= HELD) else {
+        let fits = usize::try_from(length).ok();
+        let Some(length) = fits.filter(|length| *length <= SMALL && before + *length <= HELD)
+        else {
             return false;
         };
-        let mut body = Vec::with_capacity(length);
-        let is_whole =
-            file::try_read_at(source, &mut body, offset, length).is_some() && body.len() >= length;
-        if is_whole {
-            self.held.extend_from_slice(&body[..length]);
+        self.held.reserve(length);
+        let read = file::try_read_at(source, &mut self.held, offset, length);
+        let is_whole = read == Some(length);
+        if !is_whole {
+            self.held.truncate(before);
         }
         is_whole
     }

@@ -17,6 +17,7 @@ use super::{Plan, Status, shown, unknown};
 use crate::error::{Error, Kind, Result};
 use crate::fs::space;
 use crate::fs::upload::Staged;
+use crate::fs::version::Version;
 use crate::ring::clock::{self, Moment};
 use crate::ring::copy::{self, CHECK_EVERY};
 use crate::ring::file::Writer;
@@ -184,7 +185,10 @@ impl Ongoing {
             length
         };
         self.plan.borrow_mut().length = length;
-        outcome.map(|()| turn)
+        match outcome {
+            Err(error) => Err(space::explained(error, &self.place).await),
+            Ok(()) => Ok(turn),
+        }
     }
 
     /// Decides from what the request says whether its bytes fit; answers the length of the whole.
@@ -297,12 +301,12 @@ impl Ongoing {
     }
 
     /// Gives the file its name, if its bytes are what they were announced to be; they are not lost when they are not.
-    pub(super) async fn publish(&self, length: u64, also: Option<Expected>) -> Result<()> {
+    pub(super) async fn publish(&self, length: u64, also: Option<Expected>) -> Result<Version> {
         let staged = self.staged.take().ok_or_else(unknown)?;
         let expected = [self.plan.borrow().digest.clone(), also];
         let held = Arc::new(Mutex::new(Some(staged)));
         let lent = Arc::clone(&held);
-        let outcome = pool::run(move || {
+        let nearly = pool::run(move || {
             let mut slot = lent.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(staged) = slot.as_ref() {
                 // What a request wrote that was then refused may stand behind the end.
@@ -311,12 +315,20 @@ impl Ongoing {
             }
             let staged = slot.take();
             drop(slot);
-            staged.map_or_else(|| Err(unknown()), Staged::publish)
+            staged.map_or_else(|| Err(unknown()), |staged| staged.finish(length))
         })
         .await;
+        // It is still there when no thread could be had, too.
         let left = held.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.staged.set(left);
-        outcome?
+        let outcome = match nearly {
+            Ok(Ok(nearly)) => nearly.conclude().await,
+            Ok(Err(error)) | Err(error) => Err(error),
+        };
+        match outcome {
+            Err(error) => Err(space::explained(error, &self.place).await),
+            outcome => outcome,
+        }
     }
 
     /// True while the file is there to be written or published.

@@ -1,6 +1,30 @@
 //! Writing to what is no regular file on a disk: devices, FIFOs, files that the kernel makes up. Always in place.
 
+use std::time::Duration;
+
+use rustix::fs::CWD;
+
 use super::*;
+use crate::ring::{Fd, clock};
+
+/// Refuses what makes sense for regular files only.
+///
+/// # Errors
+/// `Malformed`.
+pub(super) fn judge(upload: &Upload, kind: FileType) -> Result<()> {
+    let asked = [
+        ("sparse", upload.sparse),
+        ("owner", upload.owner.is_given()),
+        ("mtime", upload.mtime.is_some()),
+        ("fsync", upload.sync && kind != FileType::BlockDevice),
+    ];
+    match asked.iter().find(|(_, is_asked)| *is_asked) {
+        None => Ok(()),
+        Some((name, _)) => Err(Kind::Malformed.told(format!(
+            "{name} is for regular files, which the one at path is not"
+        ))),
+    }
+}
 
 /// Writes `body` to the device, FIFO or kernel file at the path.
 ///
@@ -21,8 +45,11 @@ pub(super) async fn write(upload: &Upload, kind: FileType, body: &mut dyn Inflow
             break;
         }
     }
+    if upload.sync {
+        file::sync(&file).await.map_err(unsynced_file)?;
+    }
     match upload.mode {
-        Some(mode) => pool::run(move || set_mode(&file, mode)).await?,
+        Some(mode) => pool::run(move || attributes::set_mode(&file, mode)).await?,
         None => Ok(()),
     }
 }

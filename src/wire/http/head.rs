@@ -1,7 +1,7 @@
 //! The head of a request (RFC 9112, sections 2 to 7): parsed once, refused where two readers could disagree.
 
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Bounds on a head.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +72,8 @@ pub struct Head {
 /// Header fields: one copy of the head's bytes, and where the names and values stand in it.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    bytes: Rc<[u8]>,
-    places: Rc<[(Range<u32>, Range<u32>)]>,
+    bytes: Arc<[u8]>,
+    places: Arc<[(Range<u32>, Range<u32>)]>,
 }
 
 impl Fields {
@@ -105,7 +105,7 @@ impl Fields {
             start..start + u32::try_from(part.len()).unwrap_or(u32::MAX)
         };
         Self {
-            bytes: Rc::from(buffer),
+            bytes: Arc::from(buffer),
             places: headers
                 .iter()
                 .map(|header| (place(header.name.as_bytes()), place(header.value)))

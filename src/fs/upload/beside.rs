@@ -1,0 +1,304 @@
+//! A file beside its target that takes the name when it is whole.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, RenameFlags};
+
+use super::super::lent::{self, Lent};
+use super::super::spool;
+use super::super::target::temporary_name;
+use super::turnstile::Turn;
+use super::*;
+
+/// A file that is to replace the target.
+pub(super) struct Beside {
+    pub(super) target: Target,
+    pub(super) file: Lent,
+    /// The name of the file until it is renamed, where the filesystem has no files without one.
+    name: Option<Temporary>,
+    /// True when it is in the spool directory: the target can be written, but not replaced.
+    pub(super) aside: bool,
+    /// What is to be synced when it has the name.
+    pub(super) unsynced: Vec<File>,
+    is_dressed: bool,
+}
+
+/// A name that is removed unless it is kept.
+pub(super) struct Temporary {
+    pub(super) dir: Arc<OwnedFd>,
+    pub(super) leaf: Vec<u8>,
+    pub(super) keep: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.keep {
+            let (dir, leaf) = (Arc::clone(&self.dir), std::mem::take(&mut self.leaf));
+            lent::let_go(move || {
+                let _ = rustix::fs::unlinkat(&dir, leaf.as_slice(), AtFlags::empty());
+            });
+        }
+    }
+}
+
+/// How a file came to its name, or did not.
+enum Outcome {
+    Named,
+    /// The name cannot be given to another file, but the file that has it can be written.
+    Stuck,
+}
+
+impl Beside {
+    pub(super) fn open(target: Target, upload: &Upload, unsynced: Vec<File>) -> Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let wanted = upload.mode.or(target.there.map(|stat| stat.st_mode));
+        // Without a name nobody can open it, so it may have its mode at once; the umask is seen to later.
+        let first = Mode::from_raw_mode(wanted.unwrap_or(0o666) & 0o777);
+        let (file, name) =
+            match rustix::fs::openat(&target.dir, ".", flags | OFlags::TMPFILE, first) {
+                Ok(file) => (file, None),
+                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if target.there.is_some() => {
+                    return Self::aside(target, upload);
+                }
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                    // What will be narrowed later must not be wide before.
+                    let first = if wanted.is_some() { 0o600 } else { 0o666 };
+                    named(&target, Mode::from_raw_mode(first))?
+                }
+                Err(errno) => return Err(unwritten(errno)),
+            };
+        let beside = Self {
+            target,
+            file: Lent::scrap(file.into()),
+            name,
+            aside: false,
+            unsynced,
+            is_dressed: false,
+        };
+        // An owner that may not be set is refused before the body is taken.
+        if upload.owner.is_given() {
+            attributes::give(&beside.file, upload.owner)?;
+        }
+        Ok(beside)
+    }
+
+    /// A file in the spool directory, for a target that we may write in a directory that we may not.
+    fn aside(target: Target, upload: &Upload) -> Result<Self> {
+        // What cannot be written is refused before its body is there.
+        drop(open_there(&target)?);
+        space::check(&upload.spool_dir, upload.reserve)?;
+        let file = spool::unnamed(&upload.spool_dir).map_err(unmade)?;
+        Ok(Self {
+            target,
+            file,
+            name: None,
+            aside: true,
+            unsynced: Vec::new(),
+            is_dressed: false,
+        })
+    }
+
+    /// Gives the file its mode, its owner and its time.
+    fn dress(&mut self, upload: &Upload) -> Result<()> {
+        if self.aside || std::mem::replace(&mut self.is_dressed, true) {
+            return Ok(());
+        }
+        let there = self.target.there.as_ref();
+        attributes::dress(&self.file, there, upload.mode, upload.owner)?;
+        match upload.mtime {
+            Some(mtime) => attributes::set_mtime(&self.file, mtime),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the file what it has not yet, and the name of the target; for helper threads.
+    pub(super) fn publish(mut self, upload: &Upload) -> Result<Published> {
+        self.dress(upload)?;
+        if !self.aside && matches!(self.take_name(upload)?, Outcome::Named) {
+            return Ok(Published {
+                version: version(&self.file)?,
+                unsynced: std::mem::take(&mut self.unsynced),
+            });
+        }
+        self.pour(upload)
+    }
+
+    /// Takes the name, once the condition holds of what has it.
+    fn take_name(&mut self, upload: &Upload) -> Result<Outcome> {
+        let _turn = Turn::at(self.target.home, &self.target.leaf);
+        for _ in 0..MOST_LOOKS {
+            if upload.is_conditional() {
+                self.target.look_again().map_err(unwritten)?;
+                upload.admit(Found::of(self.target.there.as_ref()))?;
+            }
+            let named = match (&self.target.there, upload.is_conditional()) {
+                (None, true) => self.take_free_name(),
+                _ => self.take_any_name(),
+            };
+            return match named {
+                Ok(()) => {
+                    self.file.keep();
+                    Ok(Outcome::Named)
+                }
+                // Somebody else was faster: what is there now is judged.
+                Err(Errno::EXIST) if upload.is_conditional() => continue,
+                // A mount point cannot be replaced, and in a sticky directory not a file of somebody else.
+                Err(Errno::BUSY | Errno::XDEV | Errno::PERM | Errno::ACCESS)
+                    if self.target.there.is_some() =>
+                {
+                    Ok(Outcome::Stuck)
+                }
+                Err(errno) => Err(unwritten(errno)),
+            };
+        }
+        Err(unwritten(Errno::EXIST))
+    }
+
+    /// Takes the name only if nothing has it.
+    fn take_free_name(&mut self) -> std::result::Result<(), Errno> {
+        let Target { dir, leaf, .. } = &self.target;
+        let leaf = leaf.as_slice();
+        let Some(name) = &mut self.name else {
+            return link(&self.file, dir, leaf);
+        };
+        let old = name.leaf.as_slice();
+        match rustix::fs::renameat_with(&name.dir, old, dir, leaf, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            renamed => {
+                name.keep = renamed.is_ok();
+                return renamed;
+            }
+        }
+        match rustix::fs::linkat(&name.dir, old, dir, leaf, AtFlags::empty()) {
+            // Nothing is left that the filesystem could do; nobody else here has the turn.
+            Err(Errno::PERM | Errno::NOSYS | Errno::NOTSUP) => {
+                rustix::fs::renameat(&name.dir, old, dir, leaf)?;
+                name.keep = true;
+                Ok(())
+            }
+            linked => linked,
+        }
+    }
+
+    /// Takes the name from whatever has it.
+    fn take_any_name(&mut self) -> std::result::Result<(), Errno> {
+        let Target {
+            dir, leaf, there, ..
+        } = &self.target;
+        let leaf = leaf.as_slice();
+        if self.name.is_none() && there.is_none() {
+            match link(&self.file, dir, leaf) {
+                Err(Errno::EXIST) => {}
+                linked => return linked,
+            }
+        }
+        let mut name = match self.name.take() {
+            Some(name) => name,
+            None => {
+                let name = Temporary {
+                    dir: Arc::clone(dir),
+                    leaf: temporary_name().into_vec(),
+                    keep: true,
+                };
+                link(&self.file, dir, &name.leaf)?;
+                name
+            }
+        };
+        let renamed = rustix::fs::renameat(&name.dir, name.leaf.as_slice(), dir, leaf);
+        name.keep = renamed.is_ok();
+        renamed
+    }
+
+    /// Copies what has arrived into the file that is there, which loses its content only when there is room.
+    fn pour(&self, upload: &Upload) -> Result<Published> {
+        let mut target = open_there(&self.target)?;
+        let arrived = self.file.metadata().map_err(unmade)?;
+        let needed = match upload.sparse {
+            true => arrived.blocks() * 512,
+            false => arrived.len(),
+        };
+        let held = target.metadata().map_err(unmade)?.blocks() * 512;
+        let more = needed.saturating_sub(held);
+        space::check_file(&target, &upload.path, upload.reserve.saturating_add(more))?;
+        {
+            let _turn = Turn::at(self.target.home, &self.target.leaf);
+            if upload.is_conditional() {
+                let stat = rustix::fs::fstat(&target).map_err(unwritten)?;
+                upload.admit(Found::of(Some(&stat)))?;
+            }
+            there::set_before(&target, upload)?;
+            target.set_len(0).map_err(unmade)?;
+        }
+        let mut file: &File = &self.file;
+        match upload.sparse {
+            true => sparse::copy(file, &target, arrived.len()).map_err(unmade)?,
+            false => {
+                io::Seek::rewind(&mut file).map_err(unmade)?;
+                io::copy(&mut file, &mut target).map_err(unmade)?;
+            }
+        }
+        there::set_after(&target, upload)?;
+        Ok(Published {
+            version: version(&target)?,
+            unsynced: upload.sync.then_some(target).into_iter().collect(),
+        })
+    }
+}
+
+impl Draft for Beside {
+    fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn is_aside(&self) -> bool {
+        self.aside
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        self.target.look_again().map_err(unwritten)
+    }
+
+    fn dress(&mut self, upload: &Upload) -> Result<()> {
+        Self::dress(self, upload)
+    }
+
+    fn publish(self: Box<Self>, upload: &Upload) -> Result<Published> {
+        Self::publish(*self, upload)
+    }
+}
+
+/// A file beside the target with a name of its own.
+fn named(target: &Target, mode: Mode) -> Result<(OwnedFd, Option<Temporary>)> {
+    let leaf = temporary_name().into_vec();
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(&target.dir, leaf.as_slice(), flags, mode);
+    let name = Temporary {
+        dir: Arc::clone(&target.dir),
+        leaf,
+        keep: file.is_err(),
+    };
+    Ok((file.map_err(unwritten)?, Some(name)))
+}
+
+/// Gives an open file a name; the short way is for those with the right to, the other needs /proc.
+fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
+    match rustix::fs::linkat(file, "", dir, leaf, AtFlags::EMPTY_PATH) {
+        Err(Errno::NOENT | Errno::PERM) => {}
+        outcome => return outcome,
+    }
+    let number = std::os::fd::AsRawFd::as_raw_fd(file);
+    rustix::fs::linkat(
+        CWD,
+        format!("/proc/self/fd/{number}"),
+        dir,
+        leaf,
+        AtFlags::SYMLINK_FOLLOW,
+    )
+}
+
+/// How often a name is looked at that appears and vanishes meanwhile.
+const MOST_LOOKS: usize = 16;

@@ -1,0 +1,93 @@
+//! What tells one version of a file from another, as far as the kernel can tell.
+
+use rustix::fs::Stat;
+
+/// A version of a file: it changes with every write, every change of mode or owner, and every replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Seconds and nanoseconds since 1970.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Version {
+    /// The version that has this status.
+    pub fn of(stat: &Stat) -> Self {
+        let time = |seconds, nanoseconds| (seconds, i64::try_from(nanoseconds).unwrap_or(0));
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// A strong validator, quotes included.
+    pub fn etag(&self) -> String {
+        let Self {
+            inode,
+            size,
+            modified: (modified, modified_ns),
+            changed: (changed, changed_ns),
+            ..
+        } = self;
+        format!("\"{inode:x}-{size:x}-{modified:x}.{modified_ns:x}-{changed:x}.{changed_ns:x}\"")
+    }
+
+    /// The time of last modification, seconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.modified.0
+    }
+
+    /// True when the modification time alone names this version at the time `now`, in seconds since 1970: whoever saw
+    /// another content saw it with another second, and nobody has set the time by hand.
+    pub fn is_dated(&self, now: i64) -> bool {
+        self.modified.0 == self.changed.0 && self.has_rested(now)
+    }
+
+    /// True when the file had rested at the time `now`, so that a later change shows in its times, however coarse.
+    pub fn has_rested(&self, now: i64) -> bool {
+        self.modified.0.max(self.changed.0).saturating_add(GRAIN) < now
+    }
+}
+
+/// Times may be kept in steps of so many seconds.
+const GRAIN: i64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(modified: i64, changed: i64) -> Version {
+        Version {
+            device: 1,
+            inode: 0xab,
+            size: 0x10,
+            modified: (modified, 7),
+            changed: (changed, 8),
+        }
+    }
+
+    #[test]
+    fn a_validator_has_all_that_changes() {
+        assert_eq!(version(0x20, 0x30).etag(), "\"ab-10-20.7-30.8\"");
+    }
+
+    #[test]
+    fn a_date_names_a_version_that_rested_and_was_not_dated_by_hand() {
+        assert!(version(100, 100).is_dated(103));
+        assert!(!version(100, 100).is_dated(102));
+        assert!(!version(100, 100).is_dated(50));
+        assert!(!version(99, 100).is_dated(1000));
+        assert!(!version(i64::MAX, i64::MAX).is_dated(1000));
+    }
+}
