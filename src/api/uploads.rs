@@ -60,7 +60,7 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "how far an upload is, and what is missing of it",
-        errors: &[Kind::UnknownUpload, Kind::InUse],
+        errors: &[Kind::UnknownUpload],
         run: |app, call| -> Run { Box::pin(status(app, call)) },
     },
     Row {
@@ -112,7 +112,7 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "ends an upload and frees its disk",
-        errors: &[Kind::UnknownUpload, Kind::InUse],
+        errors: &[Kind::UnknownUpload, Kind::Internal],
         run: |app, call| -> Run { Box::pin(cancel(app, call)) },
     },
 ];

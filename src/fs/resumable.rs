@@ -171,10 +171,10 @@ impl Uploads {
     /// Ends an upload: its requests end, its disk is free when this returns. One that was published is forgotten.
     ///
     /// # Errors
-    /// `UnknownUpload`; `InUse` when another request has taken it over meanwhile.
+    /// `UnknownUpload`.
     pub async fn cancel(&self, id: &str) -> Result<()> {
         if let Found::Open(ongoing) = self.find(id)? {
-            let turn = ongoing.turns.take(turns::ALL).await?;
+            let turn = ongoing.turns.seize().await?;
             if let Some(staged) = self.give_up(&ongoing) {
                 pool::run(move || drop(staged)).await?;
                 return Ok(());
@@ -235,7 +235,7 @@ impl Uploads {
                 return Err(Kind::InUse.told("a request that appends is under way"));
             }
         }
-        let turn = ongoing.turns.take(turns::ALL).await?;
+        let turn = ongoing.turns.seize().await?;
         self.finish_in(ongoing, turn, also).await
     }
 

@@ -29,6 +29,7 @@ both![
     what_the_whole_is_to_be_is_checked_before_it_is_published,
     a_part_that_is_not_what_its_digest_says_counts_for_nothing,
     uploads_are_listed_for_operators,
+    python_uploads_as_its_users_expect,
 ];
 
 fn an_upload_is_begun_interrupted_asked_for_and_completed(driver: Driver) {
@@ -508,6 +509,27 @@ fn uploads_are_listed_for_operators(driver: Driver) {
     slow.send(&patch(&first, 4, "?1").body("567890").bytes()[..]);
     slow.reply().is(204);
     assert_eq!(crate::resumable::list(&daemon).len(), 1);
+}
+
+fn python_uploads_as_its_users_expect(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doors/uploads_client.py");
+    let ran = std::process::Command::new("python3")
+        .arg(script)
+        .arg(format!("http://127.0.0.1:{}", daemon.addresses()[0].port()))
+        .arg(crate::request::TOKEN)
+        .arg(daemon.path(""))
+        .output();
+    let ran = match ran {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("there is no python3: nothing is checked");
+            return;
+        }
+        ran => ran.expect("python runs"),
+    };
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{}: {said}", ran.status);
+    assert_eq!(names(&daemon.path("")), ["parallel", "resumed"]);
 }
 
 #[track_caller]

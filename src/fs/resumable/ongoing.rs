@@ -127,10 +127,10 @@ impl Ongoing {
     /// Ends the request that appends, so that the offset stays as it is told; a parallel upload is left alone.
     ///
     /// # Errors
-    /// `UnknownUpload` when it was given up meanwhile, `InUse` when somebody else appends already.
+    /// `UnknownUpload` when it was given up or published meanwhile.
     pub async fn settle(&self) -> Result<()> {
         if !self.is_parallel() {
-            drop(self.turns.take(ALL).await?);
+            self.turns.clear().await;
         }
         self.touched.set(clock::now());
         self.is_there()
@@ -151,6 +151,10 @@ impl Ongoing {
             (true, Some(more), _) => part.offset..part.offset.saturating_add(more),
             (true, None, length) => part.offset..length.unwrap_or(u64::MAX),
         };
+        if parallel {
+            // What does not fit ends nobody.
+            self.judge(part, body.remaining())?;
+        }
         let turn = self.turns.take(span).await?;
         self.touched.set(clock::now());
         self.is_there()?;
@@ -333,7 +337,9 @@ impl Ongoing {
 
     /// True while the file is there to be written or published.
     pub(super) fn is_there(&self) -> Result<()> {
-        self.file().map(drop)
+        let staged = self.staged.take().ok_or_else(unknown)?;
+        self.staged.set(Some(staged));
+        Ok(())
     }
 
     /// A descriptor of the file of its own, so that whoever writes is not in the way of who gives the upload up.

@@ -51,16 +51,35 @@ impl Turns {
     /// # Errors
     /// `InUse` when somebody else has taken over meanwhile.
     pub(super) async fn take(self: &Rc<Self>, span: Range<u64>) -> Result<Turn> {
+        self.enter(span, Stand::Open).await
+    }
+
+    /// The same for who is the last one: nobody takes over from it.
+    pub(super) async fn seize(self: &Rc<Self>) -> Result<Turn> {
+        self.enter(ALL, Stand::Firm).await
+    }
+
+    /// Ends those who are here, and waits until they have let go.
+    pub(super) async fn clear(&self) {
+        self.end(&ALL);
+        self.changed.happen();
+        let last = self.last.get();
+        loop {
+            let seen = self.changed.count();
+            if self.holders.borrow().range(..=last).next().is_none() {
+                return;
+            }
+            self.changed.after(seen).await;
+        }
+    }
+
+    async fn enter(self: &Rc<Self>, span: Range<u64>, stand: Stand) -> Result<Turn> {
         let ticket = self.last.get() + 1;
         self.last.set(ticket);
-        for holder in self.holders.borrow_mut().values_mut() {
-            if holder.stand == Stand::Open && overlap(&holder.span, &span) {
-                holder.stand = Stand::Ended;
-            }
-        }
+        self.end(&span);
         let holder = Holder {
             span: span.clone(),
-            stand: Stand::Open,
+            stand,
             written: 0,
         };
         self.holders.borrow_mut().insert(ticket, holder);
@@ -83,6 +102,14 @@ impl Turns {
                 return Ok(turn);
             }
             self.changed.after(seen).await;
+        }
+    }
+
+    fn end(&self, span: &Range<u64>) {
+        for holder in self.holders.borrow_mut().values_mut() {
+            if holder.stand == Stand::Open && overlap(&holder.span, span) {
+                holder.stand = Stand::Ended;
+            }
         }
     }
 
@@ -153,7 +180,7 @@ pub(super) fn taken_over() -> Error {
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+    !one.is_empty() && !other.is_empty() && one.start < other.end && other.start < one.end
 }
 
 #[cfg(test)]
@@ -212,17 +239,33 @@ mod tests {
             second.has_written(7);
             assert_eq!(turns.under_way(), (2, 7));
             let third = turns.take(20..30).await;
-            third.is_ok() && !first.is_over() && !second.is_over()
+            let empty = turns.take(5..5).await;
+            third.is_ok() && empty.is_ok() && !first.is_over() && !second.is_over()
         });
         assert!(held);
+    }
+
+    #[test]
+    fn clearing_ends_those_who_are_here_and_not_those_who_come() {
+        let seen = run(async || {
+            let turns = Rc::new(Turns::default());
+            let seen = Rc::default();
+            hold(&turns, ALL, "a", &seen);
+            turn().await;
+            turns.clear().await;
+            hold(&turns, ALL, "b", &seen);
+            turn().await;
+            assert!(!turns.is_idle());
+            seen.take()
+        });
+        assert_eq!(seen, ["a begins", "a ends", "b begins"]);
     }
 
     #[test]
     fn one_who_holds_firm_is_waited_for_and_the_last_of_those_who_wait_comes_next() {
         let seen = run(async || {
             let turns = Rc::new(Turns::default());
-            let firm = turns.take(ALL).await.expect("nobody is there");
-            firm.hold_firm().expect("nobody has taken over");
+            let firm = turns.seize().await.expect("nobody is there");
             let seen = Rc::default();
             for name in ["a", "b"] {
                 hold(&turns, ALL, name, &seen);
