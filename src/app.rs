@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::boot::Boot;
 use crate::config::Config;
 use crate::exec::{self, Execs};
+use crate::fs::resumable::{self, Uploads};
 use crate::health::Gauge;
 use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
@@ -27,6 +28,8 @@ pub struct App {
     pub hooks: Hooks,
     /// The execs.
     pub execs: Rc<Execs>,
+    /// Uploads that are not complete.
+    pub uploads: Uploads,
     /// The environment the daemon was started with, less its own settings.
     pub image_environment: Rc<Vec<(OsString, OsString)>>,
     /// The last look at the disk.
@@ -59,6 +62,10 @@ impl App {
             oom_score: process::protect_from_oom(),
             descriptors: process::raise_descriptor_limit(),
         });
+        let uploads = Uploads::new(resumable::Limits {
+            uploads: limits.max_uploads,
+            ttl: limits.upload_ttl,
+        });
         let is_ours = |name: &OsString| {
             let name = name.to_string_lossy();
             name.starts_with("RINGD_") || name.starts_with("AGENTD_")
@@ -68,6 +75,7 @@ impl App {
             boot: Boot::default(),
             hooks: Hooks::default(),
             execs: Rc::new(execs.within(subtree)),
+            uploads,
             image_environment: Rc::new(image.collect()),
             disk: Rc::default(),
             connections: Connections::default(),

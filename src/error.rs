@@ -18,6 +18,18 @@ pub enum Kind {
     TokenTaken,
     /// No exec is registered under this id.
     UnknownExec,
+    /// No upload is known under this id.
+    UnknownUpload,
+    /// The bytes do not begin where the upload goes on.
+    UploadOffset,
+    /// Bytes of the upload are missing.
+    UploadIncomplete,
+    /// The upload is complete already.
+    UploadCompleted,
+    /// What is said about the length of the upload does not agree.
+    InconsistentLength,
+    /// The media type of the body is not the one that the operation takes.
+    UnsupportedMedia,
     /// The user name or id is not known in the guest.
     UnknownUser,
     /// The group name is not known in the guest.
@@ -83,7 +95,7 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     told: Cow<'static, str>,
-    number: Option<(&'static str, u64)>,
+    fields: Vec<(&'static str, String)>,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -96,7 +108,7 @@ impl Kind {
         Error {
             kind: self,
             told: sentence.into(),
-            number: None,
+            fields: Vec::new(),
             cause: None,
         }
     }
@@ -117,14 +129,20 @@ impl Error {
 
     /// Adds a number that the client needs to go on, under the name it is told by.
     #[must_use]
-    pub fn with_number(mut self, name: &'static str, value: u64) -> Self {
-        self.number = Some((name, value));
+    pub fn with_number(self, name: &'static str, value: u64) -> Self {
+        self.with_field(name, value.to_string())
+    }
+
+    /// Adds what else the client needs to go on, under the name it is told by (lower case).
+    #[must_use]
+    pub fn with_field(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.push((name, value.into()));
         self
     }
 
-    /// The number that the client needs to go on, and its name.
-    pub fn number(&self) -> Option<(&'static str, u64)> {
-        self.number
+    /// What the client needs to go on, by name.
+    pub fn fields(&self) -> &[(&'static str, String)] {
+        &self.fields
     }
 
     /// What callers branch on.

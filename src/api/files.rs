@@ -9,6 +9,8 @@ mod write;
 
 use std::path::PathBuf;
 
+pub(super) use write::{asked, told};
+
 use super::row::{Access, Form, Method, Row, Run};
 use crate::error::{Kind, Result};
 use crate::wire::http::query::Query;
@@ -108,7 +110,7 @@ fn path(query: &Query) -> Result<PathBuf> {
 }
 
 /// True when `key` has the value `1` or `true`, false when it has `0` or `false` or is absent.
-fn flag(query: &Query, key: &str) -> Result<bool> {
+pub(super) fn flag(query: &Query, key: &str) -> Result<bool> {
     match query.one(key)?.as_deref() {
         None | Some("0" | "false") => Ok(false),
         Some("1" | "true") => Ok(true),

@@ -63,6 +63,29 @@ pub fn open(
     Ok(flow)
 }
 
+/// A part of a larger whole: as it was sent, checked against `content-digest` alone.
+///
+/// # Errors
+/// `Malformed` for a digest field that is none, and from the reads for a part that has another digest.
+pub fn part(
+    app: &Rc<App>,
+    operation: &'static str,
+    path: &Path,
+    fields: &Fields,
+    body: Box<dyn Inflow>,
+) -> Result<Box<dyn Inflow>> {
+    let content = digest::expected(fields, CONTENT)?;
+    let total = body.remaining();
+    let counted = Box::new(Counted {
+        inner: body,
+        place: app.transfers.enter(operation, path, total),
+    });
+    Ok(match content {
+        Some(expected) => Box::new(Checked::new(counted, expected, CONTENT)),
+        None => counted,
+    })
+}
+
 /// Bytes that a body may decode to: an archive is bounded by its files, and what stands around them.
 fn bound(app: &App, operation: &str) -> u64 {
     let limits = &app.config.limits;

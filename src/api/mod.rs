@@ -11,6 +11,7 @@ pub mod precondition;
 pub mod row;
 pub mod system;
 pub mod transfers;
+pub mod uploads;
 
 use std::collections::BTreeSet;
 
@@ -27,6 +28,7 @@ pub static TABLE: &[&[Row]] = &[
     exec::ROWS,
     files::ROWS,
     transfers::ROWS,
+    uploads::ROWS,
     system::ROWS,
 ];
 

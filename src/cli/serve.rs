@@ -121,6 +121,7 @@ async fn serve(config: Config) -> i32 {
         }
     };
     drain(&app, shut, deadline, &stopped).await;
+    app.uploads.close().await;
     app.execs.close();
     0
 }
@@ -183,11 +184,12 @@ async fn drain(app: &App, shut: impl Future<Output = ()>, deadline: Deadline, st
     }
 }
 
-/// Once a second: collects execs that were acknowledged, and tries again to write a log that was held up.
+/// Once a second: collects execs that were acknowledged and uploads that are idle, and tries again to write a log that was held up.
 async fn keep_house(app: Rc<App>) {
     loop {
         sleep(Duration::from_secs(1)).await;
         app.execs.sweep(clock::now());
+        app.uploads.sweep(clock::now());
         log::flush();
     }
 }

@@ -53,6 +53,8 @@ pub struct Limits {
     pub max_tar_bytes: u64,
     pub spool_dir: PathBuf,
     pub spool_memory_bytes: u64,
+    pub max_uploads: usize,
+    pub upload_ttl: Duration,
 }
 
 /// Why the configuration cannot be used; the sentence names the flag or variable.
@@ -172,6 +174,8 @@ impl Config {
                 max_tar_bytes: 0,
                 spool_dir: PathBuf::new(),
                 spool_memory_bytes: 0,
+                max_uploads: 0,
+                upload_ttl: Duration::ZERO,
             },
             drain_timeout: Duration::ZERO,
             terminate_drains: true,

@@ -374,6 +374,22 @@ pub static SETTINGS: &[Setting] = &[
         (0, 1 << 30),
         "size up to which an uploaded archive waits in memory"
     ),
+    number!(
+        "max-uploads",
+        None,
+        "256",
+        "COUNT",
+        limits.max_uploads,
+        (1, 1 << 16),
+        "resumable uploads that are not complete; past it a further one is answered 503"
+    ),
+    seconds!(
+        "upload-ttl",
+        None,
+        "86400",
+        limits.upload_ttl,
+        "how long a resumable upload may be idle before it is given up"
+    ),
     seconds!(
         "drain-timeout",
         None,

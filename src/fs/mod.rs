@@ -15,6 +15,7 @@ mod mount;
 pub mod pack;
 mod plan;
 pub mod range;
+pub mod resumable;
 mod space;
 mod spool;
 mod target;

@@ -12,6 +12,7 @@ mod beside;
 mod place;
 mod sparse;
 mod special;
+mod staged;
 mod there;
 mod turnstile;
 
@@ -33,6 +34,8 @@ use crate::wire::tar::Moment;
 
 pub use attributes::{Owner, parse_mode, parse_mtime};
 use place::Place;
+
+pub(super) use staged::Staged;
 
 /// A write that is asked for.
 #[derive(Clone, Debug)]

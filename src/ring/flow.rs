@@ -20,6 +20,16 @@ pub trait Inflow {
     /// `ClientGone` or `ClientStalled` when the sender fails, `Malformed` for broken framing, `TooLarge` past the limit.
     fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize>;
 
+    /// Tells the sender, while its bytes are still to come, what it needs to know beforehand; true when it was told.
+    ///
+    /// Where there is no way to, nothing is said.
+    ///
+    /// # Errors
+    /// `ClientGone` when the sender fails.
+    fn announce<'a>(&'a mut self, _fields: &'a [(&'static str, String)]) -> Step<'a, bool> {
+        Box::pin(async { Ok(false) })
+    }
+
     /// Appends what has arrived already, within the spare capacity of `into`; neither waits nor asks the sender for it.
     ///
     /// An inflow may know of nothing, and leave all to [`Inflow::read`].

@@ -15,6 +15,7 @@ mod frames;
 mod process;
 mod reply;
 mod request;
+mod resumable;
 mod scratch;
 mod terminal;
 
@@ -73,6 +74,10 @@ mod tar_sparse;
 mod tar_write;
 mod transfers;
 mod wishes_files;
+mod uploads;
+mod uploads_disk;
+mod uploads_parallel;
+mod uploads_refused;
 mod wishes_latency;
 mod wishes_output;
 mod wishes_process;

@@ -6,17 +6,36 @@ use super::{choice, flag, owner, path};
 use crate::api::intake;
 use crate::api::precondition::{self, Aim, Validators, Verdict};
 use crate::api::row::{Answer, Call};
+use crate::api::uploads;
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::fs::upload::{self, Condition, Found, Upload};
+use crate::fs::version::Version;
 use crate::wire::http::date;
 use crate::wire::http::head::Fields;
 
 pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
+    if uploads::is_begun_by(&call) {
+        return uploads::begin(app, call).await;
+    }
+    let upload = asked(&app, &call).await?;
+    let mut body = intake::open(&app, "file.write", &upload.path, &call.fields, call.body)?;
+    let version = upload::write(upload, body.as_mut()).await?;
+    let Some(version) = version else {
+        return Ok(Answer::Done);
+    };
+    Ok(Answer::DoneWith(told(&version).to_vec()))
+}
+
+/// The write that a request asks for.
+///
+/// # Errors
+/// `Malformed`, `UnknownUser`, `UnknownGroup`.
+pub(in crate::api) async fn asked(app: &App, call: &Call) -> Result<Upload> {
     let query = &call.query;
     let mode = query.one("mode")?;
     let mtime = query.one("mtime")?;
-    let upload = Upload {
+    Ok(Upload {
         path: path(query)?,
         mode: mode.map(|mode| upload::parse_mode(&mode)).transpose()?,
         mtime: mtime.map(|mtime| upload::parse_mtime(&mtime)).transpose()?,
@@ -27,16 +46,15 @@ pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
         condition: condition(&call.fields),
         reserve: app.config.limits.disk_reserve_bytes,
         spool_dir: app.config.limits.spool_dir.clone(),
-    };
-    let mut body = intake::open(&app, "file.write", &upload.path, &call.fields, call.body)?;
-    let version = upload::write(upload, body.as_mut()).await?;
-    let Some(version) = version else {
-        return Ok(Answer::Done);
-    };
-    Ok(Answer::DoneWith(vec![
+    })
+}
+
+/// What is told of a file that was written.
+pub(in crate::api) fn told(version: &Version) -> [(&'static str, String); 2] {
+    [
         ("etag", version.etag()),
         ("last-modified", date::imf(version.modified())),
-    ]))
+    ]
 }
 
 /// The preconditions of the request, to be judged wherever it is time to.

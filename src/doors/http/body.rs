@@ -11,7 +11,7 @@ use crate::ring::clock::within;
 use crate::ring::socket::Socket;
 use crate::ring::{Inflow, Step};
 use crate::wire::http::chunked::{Broken, Decoder};
-use crate::wire::http::head::Framing;
+use crate::wire::http::head::{Framing, Head};
 
 /// A connection's socket and the bytes received ahead of what was asked for.
 pub(super) struct Wire {
@@ -28,6 +28,8 @@ pub(super) struct Progress {
     awaits_continue: Cell<bool>,
     /// True once the framing is violated or the peer is gone: nothing can follow on this connection.
     is_broken: Cell<bool>,
+    /// True when the client takes interim responses (HTTP/1.1).
+    takes_interim: bool,
     /// The low-water mark in force on the socket.
     mark: Cell<usize>,
 }
@@ -44,15 +46,16 @@ pub(super) struct Body {
 }
 
 impl Progress {
-    pub(super) fn new(framing: Framing, limit: u64, awaits_continue: bool) -> Self {
-        let framing = match framing {
+    pub(super) fn new(head: &Head, limit: u64) -> Self {
+        let framing = match head.framing {
             Framing::Length(length) => Framed::Length(length),
             Framing::Chunked => Framed::Chunked(Decoder::default()),
         };
         Self {
             framing: RefCell::new(framing),
             allowed: Cell::new(limit),
-            awaits_continue: Cell::new(awaits_continue),
+            awaits_continue: Cell::new(head.expects_continue),
+            takes_interim: head.is_11,
             is_broken: Cell::new(false),
             mark: Cell::new(1),
         }
@@ -266,6 +269,16 @@ impl Inflow for Body {
 
     fn read<'a>(&'a mut self, into: &'a mut Vec<u8>) -> Step<'a, usize> {
         Box::pin(self.next(into))
+    }
+
+    fn announce<'a>(&'a mut self, fields: &'a [(&'static str, String)]) -> Step<'a, bool> {
+        Box::pin(async move {
+            if self.progress.takes_interim {
+                let news = respond::news(fields);
+                self.wire.socket.send_all(&news, false).await?;
+            }
+            Ok(self.progress.takes_interim)
+        })
     }
 
     fn gather(&mut self, into: &mut Vec<u8>) -> Result<()> {

@@ -161,7 +161,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
         Found::Row(row, _) if row.access == Access::Bearer => app.config.limits.max_body_bytes,
         _ => u64::MAX,
     };
-    let progress = Rc::new(Progress::new(head.framing, limit, head.expects_continue));
+    let progress = Rc::new(Progress::new(&head, limit));
     let mut manner = Manner {
         is_11: head.is_11,
         keep: head.keep_alive,

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::api::coding::ACCEPTED;
 use crate::api::system::VERSION;
+use crate::api::uploads::PARTIAL_UPLOAD;
 use crate::api::{Form, Part};
 use crate::error::{Error, Kind};
 use crate::wire::http::date;
@@ -78,12 +79,16 @@ impl Whole {
         let sentence = &sentence[..end.unwrap_or(0)];
         let mut whole = match slug(kind) {
             Some(slug) if form == Form::Json => {
+                let problem = Problem::of(error);
+                let media = if problem.is_some() { PROBLEM } else { JSON };
                 let body = serde_json::to_vec(&Failure {
                     error: slug,
                     detail: sentence,
+                    problem,
                 });
                 Self {
                     status,
+                    media: Some(media),
                     ..Self::json(body.unwrap_or_default(), Vec::new())
                 }
             }
@@ -94,12 +99,13 @@ impl Whole {
             _ if sentence.is_empty() => Self::empty(status),
             _ => Self::text(status, sentence),
         };
-        if let Some((name, value)) = error.number() {
-            whole.fields.push((name, value.to_string()));
-        }
+        whole.fields.extend_from_slice(error.fields());
         match kind {
             Kind::Busy => whole.fields.push(("retry-after", "1".into())),
-            Kind::UnsupportedCoding => {
+            Kind::UnsupportedMedia => {
+                whole.fields.push(("accept-patch", PARTIAL_UPLOAD.into()));
+            }
+            Kind::UnsupportedCoding if !whole.tells("accept-encoding") => {
                 whole.fields.push(("accept-encoding", ACCEPTED.into()));
             }
             _ => {}
@@ -113,6 +119,10 @@ impl Whole {
             fields: vec![("allow", allow)],
             ..Self::empty(status)
         }
+    }
+
+    fn tells(&self, name: &str) -> bool {
+        self.fields.iter().any(|(known, _)| *known == name)
     }
 
     /// Head and body in one piece.
@@ -134,6 +144,51 @@ impl Whole {
 struct Failure<'a> {
     error: &'a str,
     detail: &'a str,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
+}
+
+/// What the document of an error that has a problem type of its own says besides (RFC 9457).
+#[derive(Serialize)]
+struct Problem {
+    r#type: &'static str,
+    title: &'static str,
+    #[serde(rename = "expected-offset", skip_serializing_if = "Option::is_none")]
+    expected: Option<u64>,
+    #[serde(rename = "provided-offset", skip_serializing_if = "Option::is_none")]
+    provided: Option<u64>,
+}
+
+impl Problem {
+    /// The problem types of draft-ietf-httpbis-resumable-upload.
+    fn of(error: &Error) -> Option<Self> {
+        let (r#type, title) = match error.kind() {
+            Kind::UploadOffset => (
+                "https://iana.org/assignments/http-problem-types#mismatching-upload-offset",
+                "offset from request does not match offset of resource",
+            ),
+            Kind::UploadCompleted => (
+                "https://iana.org/assignments/http-problem-types#completed-upload",
+                "upload is already completed",
+            ),
+            Kind::InconsistentLength => (
+                "https://iana.org/assignments/http-problem-types#inconsistent-upload-length",
+                "inconsistent length values for upload",
+            ),
+            _ => return None,
+        };
+        let number = |name| {
+            let mut fields = error.fields().iter();
+            let (_, value) = fields.find(|(known, _)| *known == name)?;
+            value.parse().ok()
+        };
+        Some(Self {
+            r#type,
+            title,
+            expected: number("upload-offset"),
+            provided: number("provided-offset"),
+        })
+    }
 }
 
 /// The head of a response whose body is produced while it is sent.
@@ -160,6 +215,17 @@ pub(super) fn streamed(
 pub(super) fn invitation() -> Vec<u8> {
     let mut reply = Reply::new(true, StatusCode::CONTINUE);
     reply.field(VERSION_FIELD, VERSION);
+    reply.finish()
+}
+
+/// An interim response about the upload that the request has begun (104).
+pub(super) fn news(fields: &[(&'static str, String)]) -> Vec<u8> {
+    let status = StatusCode::from_u16(UPLOAD_RESUMPTION_SUPPORTED);
+    let mut reply = Reply::new(true, status.expect("a number of three digits"));
+    reply.field(VERSION_FIELD, VERSION);
+    for (name, value) in fields {
+        reply.field(name, value);
+    }
     reply.finish()
 }
 
@@ -194,6 +260,8 @@ pub(super) fn status(kind: Kind) -> StatusCode {
     match kind {
         Kind::Malformed
         | Kind::ClientGone
+        | Kind::UploadCompleted
+        | Kind::InconsistentLength
         | Kind::UnknownUser
         | Kind::UnknownGroup
         | Kind::UnknownShell
@@ -205,17 +273,19 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         | Kind::AlreadyAcked
         | Kind::StdinNotRequested
         | Kind::StdinOffset
+        | Kind::UploadOffset
+        | Kind::UploadIncomplete
         | Kind::NoTerminal
         | Kind::Exists
         | Kind::NotEmpty
         | Kind::InUse => StatusCode::CONFLICT,
         Kind::Denied => StatusCode::FORBIDDEN,
         Kind::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-        Kind::UnknownExec | Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::UnknownExec | Kind::UnknownUpload | Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::StdinWriteTimeout | Kind::ClientStalled => StatusCode::REQUEST_TIMEOUT,
         Kind::StdinClosed | Kind::TerminalClosed => StatusCode::GONE,
         Kind::StdinWriteTooLarge | Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Kind::UnsupportedCoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Kind::UnsupportedCoding | Kind::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Kind::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
         Kind::SpawnFailed | Kind::StdinWriteFailed | Kind::Internal => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -253,6 +323,12 @@ fn slug(kind: Kind) -> Option<&'static str> {
         Kind::PreconditionFailed => "precondition_failed",
         Kind::DiskFull => "disk_full",
         Kind::UnsupportedCoding => "unsupported_coding",
+        Kind::UnsupportedMedia => "unsupported_media_type",
+        Kind::UnknownUpload => "unknown_upload",
+        Kind::UploadOffset => "upload_offset",
+        Kind::UploadIncomplete => "upload_incomplete",
+        Kind::UploadCompleted => "upload_completed",
+        Kind::InconsistentLength => "inconsistent_length",
         _ => return None,
     })
 }
@@ -311,3 +387,6 @@ const MOST_SENTENCE: usize = 16 * 1024;
 /// The field by which a client of the reference recognises a daemon (contract, D7).
 const VERSION_FIELD: &str = "microvms-agentd-version";
 const JSON: &str = "application/json";
+/// The status of draft-ietf-httpbis-resumable-upload that the crate does not name.
+const UPLOAD_RESUMPTION_SUPPORTED: u16 = 104;
+const PROBLEM: &str = "application/problem+json";

@@ -23,7 +23,7 @@ pub(super) struct Beside {
     /// True when it is in the spool directory: the target can be written, but not replaced.
     pub(super) aside: bool,
     /// What is to be synced when it has the name.
-    unsynced: Vec<File>,
+    pub(super) unsynced: Vec<File>,
     is_dressed: bool,
 }
 

@@ -112,7 +112,7 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
 }
 
 /// The directories that get a new directory when those above `path` are made.
-fn changed_by_making(path: &Path) -> Vec<PathBuf> {
+pub(super) fn changed_by_making(path: &Path) -> Vec<PathBuf> {
     let parents = path.ancestors().skip(1);
     let missing = parents.take_while(|parent| !parent.as_os_str().is_empty() && !parent.exists());
     let above = missing.filter_map(Path::parent);
@@ -125,7 +125,7 @@ fn changed_by_making(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The directories that are to be synced, opened beforehand: one that cannot be opened is a refusal, not a surprise.
-fn directories(target: &Target, above: &[PathBuf]) -> Result<Vec<File>> {
+pub(super) fn directories(target: &Target, above: &[PathBuf]) -> Result<Vec<File>> {
     let unopened = |error: std::io::Error| {
         Kind::Internal
             .told("cannot open a directory to sync it")

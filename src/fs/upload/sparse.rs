@@ -6,6 +6,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
 use crate::error::{Kind, Result};
 use crate::ring::copy::{CHECK_EVERY, fill};
 use crate::ring::{Inflow, buffers, file};
@@ -76,6 +79,50 @@ pub(super) fn copy(from: &File, to: &File, length: u64) -> io::Result<()> {
         at += buffer.len() as u64;
     }
     to.set_len(length)
+}
+
+/// Makes holes of the blocks of zeros of a file of `length` bytes, where its filesystem can; for helper threads.
+pub(super) fn dig(file: &File, length: u64) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(buffers::LEASE);
+    let mut at = 0;
+    while at < length {
+        buffer.clear();
+        while buffer.len() < buffer.capacity() {
+            let place = at + buffer.len() as u64;
+            if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut buffer), place)? == 0 {
+                break;
+            }
+        }
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let end = at + buffer.len() as u64;
+        let mut zeros = at;
+        for run in runs(&buffer) {
+            if !punch(file, zeros..at + run.start as u64)? {
+                return Ok(());
+            }
+            zeros = at + run.end as u64;
+        }
+        if !punch(file, zeros..end)? {
+            return Ok(());
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// Frees the disk of a range of zeros; false where the filesystem cannot.
+fn punch(file: &File, range: Range<u64>) -> io::Result<bool> {
+    if range.is_empty() {
+        return Ok(true);
+    }
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, how, range.start, range.end - range.start) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// The parts of `bytes` that are written: runs of blocks that are not all zero.
