@@ -7,7 +7,8 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Stop, Way};
-use super::member::{Action, Entry, LINK_ON_THE_WAY, Name};
+use super::journal::Wish;
+use super::member::{LINK_ON_THE_WAY, Name, Place};
 use crate::error::{Kind, Result};
 
 /// What a name is at the moment.
@@ -20,16 +21,22 @@ enum Now {
     Other,
 }
 
+/// What is known of a name.
+#[derive(Clone, Copy)]
 struct Node {
+    id: u32,
     now: Now,
     /// True for a directory that was on the disk: what is not known of it must be looked up there.
     on_disk: bool,
-    below: HashMap<Box<[u8]>, usize>,
 }
 
 /// The tree below a root.
 pub(super) struct Model {
-    nodes: Vec<Node>,
+    /// What is known, by the number of the directory and the name there.
+    nodes: HashMap<Box<[u8]>, Node>,
+    root: Node,
+    /// A key under construction.
+    key: Vec<u8>,
     disk: Option<Descent>,
     most: usize,
 }
@@ -37,13 +44,14 @@ pub(super) struct Model {
 impl Model {
     /// A model of the tree below `disk`, `None` when the root does not exist; it may come to know `most` names.
     pub(super) fn new(disk: Option<Descent>, most: usize) -> Self {
-        let root = Node {
-            now: Now::Directory,
-            on_disk: disk.is_some(),
-            below: HashMap::new(),
-        };
         Self {
-            nodes: vec![root],
+            nodes: HashMap::new(),
+            root: Node {
+                id: 0,
+                now: Now::Directory,
+                on_disk: disk.is_some(),
+            },
+            key: Vec::new(),
             disk,
             most,
         }
@@ -53,53 +61,52 @@ impl Model {
     ///
     /// # Errors
     /// Those that extracting it would meet.
-    pub(super) fn play(&mut self, entry: &Entry) -> Result<()> {
-        let name = &entry.name;
-        let becomes = match &entry.action {
-            Action::Nothing => return Ok(()),
-            Action::Directory => Now::Directory,
-            Action::File(_) => Now::File,
-            Action::Symlink(_) => Now::Symlink,
-            Action::HardLink(target) => self.target(entry, target)?,
+    pub(super) fn play(&mut self, place: &Place, wish: &Wish) -> Result<()> {
+        let becomes = match wish {
+            Wish::Directory => Now::Directory,
+            Wish::File => Now::File,
+            Wish::Symlink => Now::Symlink,
+            Wish::HardLink(target) => self.target(place, target)?,
         };
-        let (dir, leaf) = name.split();
-        let parent = self.directory(entry, dir, Way::Making)?;
-        let node = self.child(parent, name.bytes(), leaf)?;
-        let link = matches!(entry.action, Action::Symlink(_) | Action::HardLink(_));
-        match (becomes, self.nodes[node].now) {
+        let (dir, leaf) = place.name.split();
+        let parent = self.directory(place, dir, Way::Making)?;
+        let node = self.child(parent, place.name.bytes(), leaf)?;
+        let link = matches!(wish, Wish::Symlink | Wish::HardLink(_));
+        match (becomes, node.now) {
             (Now::Directory, Now::Directory) => return Ok(()),
             (_, Now::Absent) | (Now::File, Now::File) => {}
             (_, Now::File | Now::Symlink | Now::Other) if link => {}
-            (_, Now::Symlink) => return Err(entry.obstructed(name.bytes().len(), LINK_ON_THE_WAY)),
-            (_, Now::Directory) => {
-                return Err(entry.impossible("a directory of that name is there"));
+            (_, Now::Symlink) => {
+                return Err(place.obstructed(place.name.bytes().len(), LINK_ON_THE_WAY));
             }
-            (_, _) => return Err(entry.impossible("something else of that name is there")),
+            (_, Now::Directory) => {
+                return Err(place.impossible("a directory of that name is there"));
+            }
+            (_, _) => return Err(place.impossible("something else of that name is there")),
         }
-        self.nodes[node].now = becomes;
+        self.set(parent, leaf, becomes);
         Ok(())
     }
 
     /// What a hard link would become: its target must be there already, and be no directory.
-    fn target(&mut self, entry: &Entry, target: &Name) -> Result<Now> {
-        if *target == entry.name {
-            return Err(entry.impossible("a hard link to itself"));
+    fn target(&mut self, place: &Place, target: &Name) -> Result<Now> {
+        if *target == place.name {
+            return Err(place.impossible("a hard link to itself"));
         }
         let (dir, leaf) = target.split();
-        let parent = self.directory(entry, dir, Way::Looking)?;
+        let parent = self.directory(place, dir, Way::Looking)?;
         if target.bytes().is_empty() {
-            return Err(entry.impossible("a hard link to a directory"));
+            return Err(place.impossible("a hard link to a directory"));
         }
-        let node = self.child(parent, target.bytes(), leaf)?;
-        match self.nodes[node].now {
-            Now::Absent => Err(entry.impossible("the target of the hard link is not there")),
-            Now::Directory => Err(entry.impossible("a hard link to a directory")),
+        match self.child(parent, target.bytes(), leaf)?.now {
+            Now::Absent => Err(place.impossible("the target of the hard link is not there")),
+            Now::Directory => Err(place.impossible("a hard link to a directory")),
             now => Ok(now),
         }
     }
 
-    fn directory(&mut self, entry: &Entry, dir: &[u8], way: Way) -> Result<usize> {
-        let mut node = 0;
+    fn directory(&mut self, place: &Place, dir: &[u8], way: Way) -> Result<Node> {
+        let mut node = self.root;
         let mut start = 0;
         while start < dir.len() {
             let length = dir[start..]
@@ -107,19 +114,22 @@ impl Model {
                 .position(|byte| *byte == b'/')
                 .unwrap_or(dir.len() - start);
             let end = start + length;
-            node = self.child(node, &dir[..end], &dir[start..end])?;
-            match self.nodes[node].now {
+            let parent = node;
+            node = self.child(parent, &dir[..end], &dir[start..end])?;
+            match node.now {
                 Now::Directory => {}
-                Now::Absent if way == Way::Making => self.nodes[node].now = Now::Directory,
+                Now::Absent if way == Way::Making => {
+                    self.set(parent, &dir[start..end], Now::Directory);
+                }
                 Now::Absent => {
-                    return Err(entry.impossible("the target of the hard link is not there"));
+                    return Err(place.impossible("the target of the hard link is not there"));
                 }
                 Now::Symlink if way == Way::Making => {
-                    return Err(entry.obstructed(end, LINK_ON_THE_WAY));
+                    return Err(place.obstructed(end, LINK_ON_THE_WAY));
                 }
-                Now::Symlink => return Err(entry.obstructed(0, LINK_ON_THE_WAY)),
+                Now::Symlink => return Err(place.obstructed(0, LINK_ON_THE_WAY)),
                 Now::File | Now::Other => {
-                    return Err(entry.impossible("a component of its name is no directory"));
+                    return Err(place.impossible("a component of its name is no directory"));
                 }
             }
             start = end + 1;
@@ -128,8 +138,9 @@ impl Model {
     }
 
     /// The node of the component `leaf` of `parent`; `name` is the whole name up to it.
-    fn child(&mut self, parent: usize, name: &[u8], leaf: &[u8]) -> Result<usize> {
-        if let Some(node) = self.nodes[parent].below.get(leaf) {
+    fn child(&mut self, parent: Node, name: &[u8], leaf: &[u8]) -> Result<Node> {
+        self.name(parent, leaf);
+        if let Some(node) = self.nodes.get(self.key.as_slice()) {
             return Ok(*node);
         }
         if leaf.len() > 255 {
@@ -137,21 +148,35 @@ impl Model {
                 Kind::Internal.told("tar operation failed: a name is longer than 255 bytes")
             );
         }
+        let too_many = || Kind::TooLarge.told("archive names too many directories");
         if self.nodes.len() >= self.most {
-            return Err(Kind::TooLarge.told("archive names too many directories"));
+            return Err(too_many());
         }
         let now = match &mut self.disk {
-            Some(disk) if self.nodes[parent].on_disk => look(disk, name, leaf)?,
+            Some(disk) if parent.on_disk => look(disk, name, leaf)?,
             _ => Now::Absent,
         };
-        let node = self.nodes.len();
-        self.nodes.push(Node {
+        let node = Node {
+            id: u32::try_from(self.nodes.len() + 1).map_err(|_| too_many())?,
             now,
             on_disk: now == Now::Directory,
-            below: HashMap::new(),
-        });
-        self.nodes[parent].below.insert(leaf.into(), node);
+        };
+        self.nodes.insert(self.key.as_slice().into(), node);
         Ok(node)
+    }
+
+    /// Says what a name is from now on; [`Model::child`] has found it before.
+    fn set(&mut self, parent: Node, leaf: &[u8], now: Now) {
+        self.name(parent, leaf);
+        if let Some(node) = self.nodes.get_mut(self.key.as_slice()) {
+            node.now = now;
+        }
+    }
+
+    fn name(&mut self, parent: Node, leaf: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(&parent.id.to_le_bytes());
+        self.key.extend_from_slice(leaf);
     }
 }
 

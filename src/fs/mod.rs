@@ -1,9 +1,12 @@
 //! Files of the guest: read, replaced, packed into an archive, extracted from one.
 
+mod attributes;
 mod check;
 mod confine;
 pub mod extract;
 pub mod file;
+mod journal;
+mod landing;
 mod lent;
 pub mod lines;
 mod member;

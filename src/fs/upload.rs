@@ -367,7 +367,7 @@ fn set_mode(file: &File, mode: u32) -> Result<()> {
 }
 
 /// Gives an open file a name; the short way is for those with the right to, the other needs /proc.
-fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
+pub(super) fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
     match rustix::fs::linkat(file, "", dir, leaf, AtFlags::EMPTY_PATH) {
         Err(Errno::NOENT | Errno::PERM) => {}
         outcome => return outcome,

@@ -6,7 +6,8 @@ use super::{choice, path, uncoded};
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::{Kind, Result};
-use crate::fs::extract;
+use crate::fs::extract::{self, Terms};
+use crate::wire::http::query::Query;
 
 pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
     let root = path(&call.query)?;
@@ -14,6 +15,7 @@ pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
         return Err(Kind::Malformed.told("path must be absolute for extraction"));
     }
     let unspooled = choice(&call.query, "spool", "on", "off")?;
+    let terms = terms(&call.query)?;
     uncoded(&call.fields)?;
     let limits = &app.config.limits;
     let limits = extract::Limits {
@@ -24,8 +26,26 @@ pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
         spool_memory: limits.spool_memory_bytes,
     };
     match unspooled {
-        false => extract::spooled(&root, call.body.as_mut(), &limits).await?,
-        true => extract::streamed(&root, call.body.as_mut(), &limits).await?,
+        false => extract::spooled(&root, call.body.as_mut(), &limits, terms).await?,
+        true => extract::streamed(&root, call.body.as_mut(), &limits, terms).await?,
     }
     Ok(Answer::Done)
+}
+
+fn terms(query: &Query) -> Result<Terms> {
+    let strip = match query.one("strip")? {
+        None => 0,
+        Some(text) => text.parse::<u16>().map_err(|_| {
+            Kind::Malformed.told("strip must be a number of components, at most 65535")
+        })?,
+    };
+    let owner = choice(query, "owner", "drop", "keep")?;
+    if owner && !extract::may_give_away() {
+        return Err(Kind::Denied.told("owner=keep needs a daemon that may change owners"));
+    }
+    Ok(Terms {
+        strip: usize::from(strip),
+        owner,
+        xattrs: choice(query, "xattrs", "0", "1")?,
+    })
 }

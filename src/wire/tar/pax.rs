@@ -9,6 +9,9 @@ pub(super) struct Records {
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     pub(super) mtime: Option<Moment>,
+    pub(super) uid: Option<u64>,
+    pub(super) gid: Option<u64>,
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// `GNU.sparse.name`: the true name when `path` is a stand-in.
     pub(super) sparse_name: Option<Vec<u8>>,
     /// `GNU.sparse.size` (0.x) or `GNU.sparse.realsize` (1.0).
@@ -45,6 +48,8 @@ impl Records {
             b"size" => self.size = optional(value)?,
             b"mtime" if value.is_empty() => self.mtime = None,
             b"mtime" => self.mtime = Some(moment(value)?),
+            b"uid" => self.uid = owner(value),
+            b"gid" => self.gid = owner(value),
             b"GNU.sparse.name" => self.sparse_name = some(value),
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.real_size = optional(value)?,
             b"GNU.sparse.major" => self.major = optional(value)?,
@@ -59,7 +64,12 @@ impl Records {
                     .push(Segment { offset, length });
             }
             b"GNU.sparse.map" => self.runs = Some(map(value)?),
-            _ => {}
+            _ => {
+                if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                    self.xattrs.retain(|(known, _)| known != name);
+                    self.xattrs.push((name.to_vec(), value.to_vec()));
+                }
+            }
         }
         Some(())
     }
@@ -85,6 +95,11 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn some(value: &[u8]) -> Option<Vec<u8>> {
     (!value.is_empty()).then(|| value.to_vec())
+}
+
+/// The number of an owner; what is no number is beyond all that there are, since few ask for owners.
+fn owner(value: &[u8]) -> Option<u64> {
+    (!value.is_empty()).then(|| number(value).unwrap_or(u64::MAX))
 }
 
 fn optional(value: &[u8]) -> Option<Option<u64>> {
