@@ -1,5 +1,7 @@
 //! The state of the daemon: what the operations share, on one thread.
 
+pub mod transfers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -13,6 +15,7 @@ use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
 use crate::ring::notify::Event;
 use crate::ring::process;
+use transfers::Transfers;
 
 /// Everything that lives as long as the daemon.
 pub struct App {
@@ -30,6 +33,8 @@ pub struct App {
     pub disk: Rc<Gauge>,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
+    /// Bodies under way.
+    pub transfers: Rc<Transfers>,
 }
 
 impl App {
@@ -66,6 +71,7 @@ impl App {
             image_environment: Rc::new(image.collect()),
             disk: Rc::default(),
             connections: Connections::default(),
+            transfers: Rc::default(),
             config,
         }
     }

@@ -1,11 +1,15 @@
 //! What can be asked: the table of operations, and how a path finds its row.
 
 pub mod body;
+pub mod coding;
+pub mod digest;
 pub mod exec;
 pub mod files;
 pub mod hooks;
+pub mod intake;
 pub mod row;
 pub mod system;
+pub mod transfers;
 
 use std::collections::BTreeSet;
 
@@ -17,7 +21,13 @@ use crate::error::{Kind, Result};
 use crate::wire::http::query::unescape;
 
 /// The operations, by room.
-pub static TABLE: &[&[Row]] = &[hooks::ROWS, exec::ROWS, files::ROWS, system::ROWS];
+pub static TABLE: &[&[Row]] = &[
+    hooks::ROWS,
+    exec::ROWS,
+    files::ROWS,
+    transfers::ROWS,
+    system::ROWS,
+];
 
 /// What the table says about a method and a path.
 pub enum Found {

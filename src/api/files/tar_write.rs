@@ -2,21 +2,22 @@
 
 use std::rc::Rc;
 
-use super::{choice, path, uncoded};
+use super::{choice, path};
+use crate::api::intake;
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::fs::extract::{self, Terms};
 use crate::wire::http::query::Query;
 
-pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
+pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
     let root = path(&call.query)?;
     if !root.is_absolute() {
         return Err(Kind::Malformed.told("path must be absolute for extraction"));
     }
     let unspooled = choice(&call.query, "spool", "on", "off")?;
     let terms = terms(&call.query)?;
-    uncoded(&call.fields)?;
+    let mut body = intake::open(&app, "tar.write", &root, &call.fields, call.body)?;
     let limits = &app.config.limits;
     let limits = extract::Limits {
         members: limits.max_tar_members,
@@ -26,8 +27,8 @@ pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
         spool_memory: limits.spool_memory_bytes,
     };
     match unspooled {
-        false => extract::spooled(&root, call.body.as_mut(), &limits, terms).await?,
-        true => extract::streamed(&root, call.body.as_mut(), &limits, terms).await?,
+        false => extract::spooled(&root, body.as_mut(), &limits, terms).await?,
+        true => extract::streamed(&root, body.as_mut(), &limits, terms).await?,
     }
     Ok(Answer::Done)
 }
