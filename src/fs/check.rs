@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Stop, Way};
@@ -28,6 +28,10 @@ struct Node {
     now: Now,
     /// True for a directory that was on the disk: what is not known of it must be looked up there.
     on_disk: bool,
+    /// True on the filesystem of the root.
+    is_here: bool,
+    /// Bytes that the content of a file takes.
+    held: u64,
 }
 
 /// The tree below a root.
@@ -38,7 +42,12 @@ pub(super) struct Model {
     /// A key under construction.
     key: Vec<u8>,
     disk: Option<Descent>,
+    /// The filesystem of the root.
+    device: Option<u64>,
     most: usize,
+    /// Bytes that the filesystem of the root has lost so far, and the most that it had lost at any time.
+    lost: i64,
+    most_lost: i64,
 }
 
 impl Model {
@@ -50,10 +59,15 @@ impl Model {
                 id: 0,
                 now: Now::Directory,
                 on_disk: disk.is_some(),
+                is_here: true,
+                held: 0,
             },
             key: Vec::new(),
+            device: disk.as_ref().and_then(Descent::device),
             disk,
             most,
+            lost: 0,
+            most_lost: 0,
         }
     }
 
@@ -64,7 +78,7 @@ impl Model {
     pub(super) fn play(&mut self, place: &Place, wish: &Wish) -> Result<()> {
         let becomes = match wish {
             Wish::Directory => Now::Directory,
-            Wish::File => Now::File,
+            Wish::File { .. } => Now::File,
             Wish::Symlink => Now::Symlink,
             Wish::HardLink(target) => self.target(place, target)?,
         };
@@ -84,8 +98,38 @@ impl Model {
             }
             (_, _) => return Err(place.impossible("something else of that name is there")),
         }
-        self.set(parent, leaf, becomes);
+        let held = match *wish {
+            Wish::File { stored, .. } => stored,
+            _ => 0,
+        };
+        if node.is_here {
+            self.spend(wish, node);
+        }
+        self.set(parent, leaf, becomes, held);
         Ok(())
+    }
+
+    /// Bytes that the filesystem of the root must have free for all that was played, beyond those that have landed.
+    pub(super) fn needs(&self) -> u64 {
+        u64::try_from(self.most_lost).unwrap_or(0)
+    }
+
+    /// Counts what a member takes and what it gives back.
+    fn spend(&mut self, wish: &Wish, node: Node) {
+        let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.lost = self.lost.saturating_sub(bytes(node.held));
+        let Wish::File { stored, landed } = *wish else {
+            return;
+        };
+        let stored = bytes(stored);
+        // What has landed and finds its name taken is copied, and goes when that is done.
+        let taken = match (landed, node.now) {
+            (false, _) => (stored, stored),
+            (true, Now::File) => (stored, 0),
+            (true, _) => (0, 0),
+        };
+        self.most_lost = self.most_lost.max(self.lost.saturating_add(taken.0));
+        self.lost = self.lost.saturating_add(taken.1);
     }
 
     /// What a hard link would become: its target must be there already, and be no directory.
@@ -119,7 +163,7 @@ impl Model {
             match node.now {
                 Now::Directory => {}
                 Now::Absent if way == Way::Making => {
-                    self.set(parent, &dir[start..end], Now::Directory);
+                    self.set(parent, &dir[start..end], Now::Directory, 0);
                 }
                 Now::Absent => {
                     return Err(place.impossible("the target of the hard link is not there"));
@@ -152,24 +196,34 @@ impl Model {
         if self.nodes.len() >= self.most {
             return Err(too_many());
         }
-        let now = match &mut self.disk {
-            Some(disk) if parent.on_disk => look(disk, name, leaf)?,
-            _ => Now::Absent,
-        };
-        let node = Node {
+        let mut node = Node {
             id: u32::try_from(self.nodes.len() + 1).map_err(|_| too_many())?,
-            now,
-            on_disk: now == Now::Directory,
+            now: Now::Absent,
+            on_disk: false,
+            is_here: parent.is_here,
+            held: 0,
         };
+        if let Some(disk) = &mut self.disk
+            && parent.on_disk
+            && let Some(stat) = look(disk, name, leaf)?
+        {
+            node.now = Now::of(&stat);
+            node.on_disk = node.now == Now::Directory;
+            node.is_here = self.device == Some(stat.st_dev);
+            if node.now == Now::File {
+                node.held = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            }
+        }
         self.nodes.insert(self.key.as_slice().into(), node);
         Ok(node)
     }
 
     /// Says what a name is from now on; [`Model::child`] has found it before.
-    fn set(&mut self, parent: Node, leaf: &[u8], now: Now) {
+    fn set(&mut self, parent: Node, leaf: &[u8], now: Now, held: u64) {
         self.name(parent, leaf);
         if let Some(node) = self.nodes.get_mut(self.key.as_slice()) {
             node.now = now;
+            node.held = held;
         }
     }
 
@@ -180,19 +234,25 @@ impl Model {
     }
 }
 
-fn look(disk: &mut Descent, name: &[u8], leaf: &[u8]) -> Result<Now> {
+impl Now {
+    fn of(stat: &Stat) -> Self {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            _ => Self::Other,
+        }
+    }
+}
+
+fn look(disk: &mut Descent, name: &[u8], leaf: &[u8]) -> Result<Option<Stat>> {
     let failed = |errno: Errno| Kind::Internal.told("tar operation failed").because(errno);
     let above = name.len() - leaf.len();
     let dir = disk.enter(&name[..above.saturating_sub(1)], Way::Looking);
     let dir = dir.map_err(|Stop { errno, .. }| failed(errno))?;
     match rustix::fs::statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Now::File,
-            FileType::Directory => Now::Directory,
-            FileType::Symlink => Now::Symlink,
-            _ => Now::Other,
-        }),
-        Err(Errno::NOENT) => Ok(Now::Absent),
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(failed(errno)),
     }
 }

@@ -14,7 +14,7 @@ use super::confine::Descent;
 use super::journal::Journal;
 use super::landing::{Landed, Landings};
 use super::lent;
-use super::member::{Action, Entry};
+use super::member::Entry;
 use super::space;
 use super::spool::{Archive, Spool};
 use super::unpack::{self, Unpacker};
@@ -59,7 +59,6 @@ pub async fn spooled(
         journal: Journal::new(terms.strip),
         spool: Spool::new(&limits.spool_dir, limits.spool_memory, limits.reserve),
         landings: Landings::new(root, limits.reserve),
-        spooled: 0,
     };
     let mut buffer = buffers::lease();
     loop {
@@ -191,8 +190,6 @@ struct Arrival {
     journal: Journal,
     spool: Spool,
     landings: Landings,
-    /// Bytes of files in the spool.
-    spooled: u64,
 }
 
 impl Arrival {
@@ -206,11 +203,8 @@ impl Arrival {
             let at = bytes.len() - rest.len();
             match found {
                 Found::Member(entry) => {
-                    self.journal.note(&entry)?;
                     let lands = self.landings.begin(&entry).await?;
-                    if let (Action::File(content), false) = (&entry.action, lands) {
-                        self.spooled = self.spooled.saturating_add(content.stored);
-                    }
+                    self.journal.note(&entry, lands)?;
                 }
                 Found::Data(piece) => {
                     let start = at - piece.len();
@@ -246,7 +240,6 @@ impl Arrival {
             journal: self.journal,
             archive: self.spool.close(),
             landed: self.landings.close(),
-            spooled: self.spooled,
         })
     }
 }
@@ -256,8 +249,6 @@ struct Arrived {
     journal: Journal,
     archive: Archive,
     landed: Landed,
-    /// Bytes of files in the spool.
-    spooled: u64,
 }
 
 /// Members as they arrive, judged and counted.
@@ -429,17 +420,18 @@ fn check(root: &Path, arrived: &Arrived, limits: &Limits) -> Result<()> {
         Err(Errno::NOENT) => None,
         Err(errno) => return Err(Kind::Internal.told("tar operation failed").because(errno)),
     };
-    let fresh = disk.is_none() && limits.reserve > 0;
-    // A tree that replaces another gives space back, so only a new one can be judged beforehand.
-    let bytes = if fresh { arrived.spooled } else { 0 };
-    space::check(root, limits.reserve.saturating_add(bytes))?;
+    space::check(root, limits.reserve)?;
     let most = limits
         .members
         .saturating_mul(NAMES_PER_MEMBER)
         .saturating_add(1);
     let mut model = Model::new(disk, usize::try_from(most).unwrap_or(usize::MAX));
     let mut members = arrived.journal.members();
-    members.try_for_each(|(place, wish)| model.play(&place, &wish))
+    members.try_for_each(|(place, wish)| model.play(&place, &wish))?;
+    match limits.reserve {
+        0 => Ok(()),
+        reserve => space::check(root, reserve.saturating_add(model.needs())),
+    }
 }
 
 /// Pieces of the archive that are extracted before others get their turn.

@@ -5,7 +5,8 @@ use crate::error::{Kind, Result};
 
 /// Names and kinds of members, in order.
 pub(super) struct Journal {
-    /// For each member a tag, its name, and for a hard link its target; names with their length before them.
+    /// For each member a tag, its name, and for a file its size, for a hard link its target; names with their length
+    /// before them.
     bytes: Vec<u8>,
     strip: usize,
 }
@@ -13,7 +14,12 @@ pub(super) struct Journal {
 /// What a name is to become.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    File,
+    File {
+        /// Bytes of it that are stored.
+        stored: u64,
+        /// True when they are on the target filesystem already.
+        landed: bool,
+    },
     Directory,
     Symlink,
     HardLink(Name),
@@ -28,22 +34,25 @@ impl Journal {
         }
     }
 
-    /// Takes down a member.
+    /// Takes down a member; `landed` is true when its data is not in the spool.
     ///
     /// # Errors
     /// `TooLarge` when all names together are too long.
-    pub(super) fn note(&mut self, entry: &Entry) -> Result<()> {
-        let (tag, target) = match &entry.action {
+    pub(super) fn note(&mut self, entry: &Entry, landed: bool) -> Result<()> {
+        let tag = match &entry.action {
             Action::Nothing => return Ok(()),
-            Action::File(_) => (FILE, None),
-            Action::Directory => (DIRECTORY, None),
-            Action::Symlink(_) => (SYMLINK, None),
-            Action::HardLink(target) => (HARD_LINK, Some(target)),
+            Action::File(_) if landed => LANDED,
+            Action::File(_) => FILE,
+            Action::Directory => DIRECTORY,
+            Action::Symlink(_) => SYMLINK,
+            Action::HardLink(_) => HARD_LINK,
         };
         self.bytes.push(tag);
         self.put(entry.place.told());
-        if let Some(target) = target {
-            self.put(target.bytes());
+        match &entry.action {
+            Action::File(content) => self.bytes.extend_from_slice(&content.stored.to_le_bytes()),
+            Action::HardLink(target) => self.put(target.bytes()),
+            _ => {}
         }
         if self.bytes.len() > MOST_BYTES {
             return Err(Kind::TooLarge.told("archive has names that are too long together"));
@@ -59,7 +68,14 @@ impl Journal {
             rest = after;
             let place = Place::again(take(&mut rest)?, self.strip)?;
             let wish = match *tag {
-                FILE => Wish::File,
+                FILE | LANDED => {
+                    let (stored, after) = rest.split_first_chunk::<8>()?;
+                    rest = after;
+                    Wish::File {
+                        stored: u64::from_le_bytes(*stored),
+                        landed: *tag == LANDED,
+                    }
+                }
                 DIRECTORY => Wish::Directory,
                 SYMLINK => Wish::Symlink,
                 _ => Wish::HardLink(Name::again(take(&mut rest)?, 0)?),
@@ -89,3 +105,4 @@ const FILE: u8 = 0;
 const DIRECTORY: u8 = 1;
 const SYMLINK: u8 = 2;
 const HARD_LINK: u8 = 3;
+const LANDED: u8 = 4;

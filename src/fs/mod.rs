@@ -1,6 +1,5 @@
 //! Files of the guest: read, replaced, packed into an archive, extracted from one.
 
-mod attributes;
 mod check;
 mod confine;
 pub mod extract;
@@ -15,6 +14,7 @@ pub mod pack;
 pub mod range;
 mod space;
 mod spool;
+mod stamp;
 mod target;
 mod unpack;
 pub mod upload;

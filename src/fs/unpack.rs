@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::attributes::{self, Modes};
 use super::confine::{Descent, Stop, Way};
 use super::lent::Lent;
 use super::member::{Action, Attributes, Content, Entry, LINK_ON_THE_WAY, Name, Place};
+use super::stamp::{self, Modes};
 use super::{space, upload};
 use crate::error::{Kind, Result};
 use crate::ring::copy::CHECK_EVERY;
@@ -114,7 +114,7 @@ impl Unpacker {
         self.widen(&place, &mut attributes);
         let (dir, leaf) = place.name.split();
         let dir = self.enter(&place, dir)?;
-        attributes::set(&landed, &place, &attributes, false)?;
+        stamp::set(&landed, &place, &attributes, false)?;
         if upload::link(&landed, &dir, leaf).is_ok() {
             landed.keep();
             return Ok(());
@@ -128,7 +128,7 @@ impl Unpacker {
         while std::io::copy(&mut from.take(CHECK_EVERY), &mut file).map_err(failed)? > 0 {
             space::check_file(&file, &self.root, self.reserve)?;
         }
-        attributes::set(&file, &place, &attributes, false)
+        stamp::set(&file, &place, &attributes, false)
     }
 
     /// Writes a piece of the data of the member that was begun last.
@@ -168,7 +168,7 @@ impl Unpacker {
             let sized = open.file.set_len(sparse.size);
             sized.map_err(|error| space::failed(error, "tar operation failed"))?;
         }
-        attributes::set(&open.file, &open.place, &open.attributes, open.has_mode)
+        stamp::set(&open.file, &open.place, &open.attributes, open.has_mode)
     }
 
     /// Sets modes and times that had to wait, deepest directories first; what cannot be set is left.
@@ -185,7 +185,7 @@ impl Unpacker {
             if let Ok(dir) = self.descent.enter(dir, Way::Looking)
                 && let Ok(file) = rustix::fs::openat(&dir, leaf, flags, Mode::empty())
             {
-                attributes::set_late(&file.into(), late.mode, late.mtime);
+                stamp::set_late(&file.into(), late.mode, late.mtime);
             }
         }
         let mut directories = std::mem::take(&mut self.directories);
@@ -193,7 +193,7 @@ impl Unpacker {
         directories.sort_by(|(one, _), (other, _)| other.cmp(one));
         for (name, late) in directories {
             if let Ok(dir) = self.descent.enter(name.bytes(), Way::Looking) {
-                attributes::set_directory(&dir, late.owner, late.mode, late.mtime);
+                stamp::set_directory(&dir, late.owner, late.mode, late.mtime);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Unpacker {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let open = rustix::fs::openat(&dir, ".", flags, Mode::empty());
             let open = open.map_err(|errno| place.failed(errno))?;
-            attributes::set_xattrs(&open.into(), &place, &wanted.xattrs)?;
+            stamp::set_xattrs(&open.into(), &place, &wanted.xattrs)?;
         }
         self.directories.push((place.name, Late::of(wanted)));
         Ok(())
@@ -256,7 +256,7 @@ impl Unpacker {
             made => made,
         };
         made.map_err(|errno| place.failed(errno))?;
-        attributes::set_link(&dir, leaf, place, wanted)
+        stamp::set_link(&dir, leaf, place, wanted)
     }
 
     fn hard_link(&mut self, place: &Place, target: &Name) -> Result<()> {

@@ -16,6 +16,7 @@ mod reply;
 mod request;
 mod scratch;
 mod terminal;
+mod trees;
 
 mod access;
 mod bodies;
@@ -54,6 +55,7 @@ mod shutdown;
 mod smuggling;
 mod tar_changing;
 mod tar_formats;
+mod tar_landing;
 mod tar_read;
 mod tar_refused;
 mod tar_sparse;

@@ -36,17 +36,29 @@ pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
 fn terms(query: &Query) -> Result<Terms> {
     let strip = match query.one("strip")? {
         None => 0,
-        Some(text) => text.parse::<u16>().map_err(|_| {
-            Kind::Malformed.told("strip must be a number of components, at most 65535")
-        })?,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|count| *count <= MOST_STRIP)
+            .ok_or_else(|| {
+                Kind::Malformed.told(format!("strip must be a whole number up to {MOST_STRIP}"))
+            })?,
     };
     let owner = choice(query, "owner", "drop", "keep")?;
+    let xattrs = match query.one("xattrs")?.as_deref() {
+        None | Some("0" | "false") => false,
+        Some("1" | "true") => true,
+        Some(_) => return Err(Kind::Malformed.told("xattrs must be 1, true, 0 or false")),
+    };
     if owner && !extract::may_give_away() {
         return Err(Kind::Denied.told("owner=keep needs a daemon that may change owners"));
     }
     Ok(Terms {
-        strip: usize::from(strip),
+        strip,
         owner,
-        xattrs: choice(query, "xattrs", "0", "1")?,
+        xattrs,
     })
 }
+
+/// Components of the longest path.
+const MOST_STRIP: usize = 2048;
