@@ -489,7 +489,7 @@ fn a_spool_that_fills_up_changes_nothing(driver: Driver) {
         .ready();
     let reply = daemon.put(
         tar_at(daemon.path("root")),
-        archive([file("f", noise(3_000_000))]),
+        archive((0..4).map(|number| file(format!("f{number}"), noise(900_000)))),
     );
     assert!(reply.status == 507 || reply.status == 500, "{reply:?}");
     assert!(!daemon.path("root").exists());
