@@ -70,13 +70,22 @@ pub async fn spooled(
     }
     drop(buffer);
     let arrived = arrival.close()?;
-    let (root, limits) = (root.to_owned(), limits.clone());
+    let (path, limits) = (root.to_owned(), limits.clone());
     let extraction = ring::detached("extract", async move {
-        let begun = pool::run(move || Extraction::begin(arrived, root, &limits, terms));
+        let begun = pool::run(move || Extraction::begin(arrived, path, &limits, terms));
         begun.await??.run().await
     });
     let outcome = extraction.await;
-    outcome.unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")))
+    let outcome = outcome.unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")));
+    explained(outcome, root).await
+}
+
+/// Tells how much room there is where something did not fit.
+async fn explained(outcome: Result<()>, root: &Path) -> Result<()> {
+    match outcome {
+        Err(error) => Err(space::explained(error, root).await),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Extracts `body` below `root` while it arrives; what is refused leaves what was extracted before.
@@ -89,6 +98,10 @@ pub async fn streamed(
     limits: &Limits,
     terms: Terms,
 ) -> Result<()> {
+    explained(stream(root, body, limits, terms).await, root).await
+}
+
+async fn stream(root: &Path, body: &mut dyn Inflow, limits: &Limits, terms: Terms) -> Result<()> {
     preflight(root, limits.reserve).await?;
     let (path, reserve) = (root.to_owned(), limits.reserve);
     let made = pool::run(move || {
