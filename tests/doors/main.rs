@@ -67,3 +67,4 @@ mod tar_write;
 mod wishes_latency;
 mod wishes_output;
 mod wishes_process;
+mod wishes_trees;
