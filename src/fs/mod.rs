@@ -6,6 +6,7 @@ pub mod extract;
 pub mod file;
 mod journal;
 mod landing;
+pub mod filter;
 mod lent;
 pub mod lines;
 mod member;
