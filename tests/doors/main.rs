@@ -79,3 +79,4 @@ mod wishes_files;
 mod wishes_latency;
 mod wishes_output;
 mod wishes_process;
+mod wishes_trees;
