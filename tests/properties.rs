@@ -154,9 +154,10 @@ fn extracted(root: &Path, archive: Vec<u8>, way: Way) -> Result<()> {
             },
         };
         let mut body = Ready::new(archive);
+        let terms = extract::Terms::default();
         match way {
-            Way::Streamed => extract::streamed(&root, &mut body, &limits).await,
-            _ => extract::spooled(&root, &mut body, &limits).await,
+            Way::Streamed => extract::streamed(&root, &mut body, &limits, terms).await,
+            _ => extract::spooled(&root, &mut body, &limits, terms).await,
         }
     })
 }

@@ -93,6 +93,7 @@ pub static ROWS: &[Row] = &[
         about: "extracts a tar archive below a directory, after checking all of it",
         errors: &[
             Kind::Malformed,
+            Kind::Denied,
             Kind::TooLarge,
             Kind::UnsupportedCoding,
             Kind::DiskFull,

@@ -73,6 +73,11 @@ impl Descent {
         }
     }
 
+    /// The filesystem of the root.
+    pub(super) fn device(&self) -> Option<u64> {
+        rustix::fs::fstat(&self.root).ok().map(|stat| stat.st_dev)
+    }
+
     /// The directory `name`, components joined by single slashes, empty for the root itself.
     pub(super) fn enter(&mut self, name: &[u8], way: Way) -> Result<Arc<OwnedFd>, Stop> {
         self.ascend(name);

@@ -1,19 +1,29 @@
 //! An archive extracted below a root: spooled, checked as a whole and then written, or written while it arrives.
 
+use std::future::poll_fn;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 
 use rustix::io::Errno;
 
 use super::check::Model;
 use super::confine::Descent;
+use super::journal::Journal;
+use super::landing::{Landed, Landings};
 use super::lent;
-use super::member::{Action, Entry};
+use super::member::Entry;
 use super::space;
 use super::spool::{Archive, Spool};
 use super::unpack::{self, Unpacker};
 use crate::error::{Kind, Result};
+use crate::ring::buffers::Lease;
 use crate::ring::{self, Inflow, buffers, copy, pool};
-use crate::wire::tar::{Event, Scanner};
+use crate::wire::tar::{Event, Scanner, Type};
+
+pub use super::member::Terms;
 
 /// What bounds an extraction.
 #[derive(Clone, Debug)]
@@ -37,90 +47,149 @@ pub struct Limits {
 /// # Errors
 /// `Malformed` for a broken archive or a member that is refused, `TooLarge`, `DiskFull`, those of the body;
 /// `Internal` when the filesystem refuses.
-pub async fn spooled(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Result<()> {
+pub async fn spooled(
+    root: &Path,
+    body: &mut dyn Inflow,
+    limits: &Limits,
+    terms: Terms,
+) -> Result<()> {
     preflight(root, limits.reserve).await?;
-    let mut intake = Intake::new(limits);
-    let mut entries = Vec::new();
-    let mut kept = 0;
-    let mut spool = Spool::new(&limits.spool_dir, limits.spool_memory, limits.reserve);
+    let mut arrival = Arrival {
+        intake: Intake::new(limits, terms),
+        journal: Journal::new(terms.strip),
+        spool: Spool::new(&limits.spool_dir, limits.spool_memory, limits.reserve),
+        landings: Landings::new(root, limits.reserve),
+    };
     let mut buffer = buffers::lease();
     loop {
         let ended = copy::fill(body, &mut buffer).await?;
-        let mut bytes = buffer.as_slice();
-        while let Some(found) = intake.next(&mut bytes)? {
-            let Found::Member(entry) = found else {
-                continue;
-            };
-            kept += entry.weight();
-            if kept > MOST_KEPT {
-                return Err(Kind::TooLarge.told("archive has names that are too long together"));
-            }
-            entries.push(entry);
-        }
-        // What stands behind the end marker belongs to the message, but not to the archive.
-        let behind = bytes.len();
-        let length = buffer.len() - behind;
-        buffer.truncate(length);
-        if !buffer.is_empty() {
-            spool.append(&mut buffer).await?;
-        }
-        buffer.clear();
+        arrival.take(&mut buffer).await?;
         if ended {
             break;
         }
     }
-    intake.scanner.finish()?;
     drop(buffer);
-    let (root, limits) = (root.to_owned(), limits.clone());
+    let arrived = arrival.close()?;
+    let (path, limits) = (root.to_owned(), limits.clone());
     let extraction = ring::detached("extract", async move {
-        Extraction::begin(root, entries, spool.close(), intake, limits)
-            .await?
-            .run()
-            .await
+        let begun = pool::run(move || Extraction::begin(arrived, path, &limits, terms));
+        begun.await??.run().await
     });
     let outcome = extraction.await;
-    outcome.unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")))
+    let outcome = outcome.unwrap_or_else(|| Err(Kind::Internal.told("tar operation failed")));
+    explained(outcome, root).await
+}
+
+/// Tells how much room there is where something did not fit.
+async fn explained(outcome: Result<()>, root: &Path) -> Result<()> {
+    match outcome {
+        Err(error) => Err(space::explained(error, root).await),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Extracts `body` below `root` while it arrives; what is refused leaves what was extracted before.
 ///
 /// # Errors
 /// As [`spooled`].
-pub async fn streamed(root: &Path, body: &mut dyn Inflow, limits: &Limits) -> Result<()> {
+pub async fn streamed(
+    root: &Path,
+    body: &mut dyn Inflow,
+    limits: &Limits,
+    terms: Terms,
+) -> Result<()> {
+    explained(stream(root, body, limits, terms).await, root).await
+}
+
+async fn stream(root: &Path, body: &mut dyn Inflow, limits: &Limits, terms: Terms) -> Result<()> {
     preflight(root, limits.reserve).await?;
     let (path, reserve) = (root.to_owned(), limits.reserve);
     let made = pool::run(move || {
         unpack::make_root(&path).map(|descent| Unpacker::new(descent, path, reserve))
     });
     let mut stream = Stream {
-        intake: Intake::new(limits),
+        intake: Intake::new(limits, terms),
         unpacker: Concluding(Some(made.await??)),
+        landed: Landed::default(),
     };
-    let mut buffer = buffers::lease();
+    let mut full = buffers::lease();
+    let mut ended = false;
+    let mut filled = copy::fill(body, &mut full).await;
     loop {
-        let ended = match copy::fill(body, &mut buffer).await {
-            Ok(ended) => ended,
+        match filled {
+            Ok(last) => ended |= last,
             Err(error) => {
                 // When the client reads of it, what was extracted has its modes and times.
                 pool::run(move || drop(stream)).await?;
                 return Err(error);
             }
-        };
-        let bytes = buffer.take();
-        let (rest, outcome, bytes) = pool::run(move || {
-            let outcome = stream.take(&bytes, ended);
+        }
+        let bytes = full.take();
+        let job = pool::run(move || {
+            let outcome = stream.take(&bytes).and_then(|()| match ended {
+                true => stream.end(),
+                false => Ok(()),
+            });
             let goes_on = outcome.is_ok() && !ended;
-            (goes_on.then_some(stream), outcome, bytes)
-        })
-        .await?;
-        buffer.restore(bytes);
-        buffer.clear();
-        outcome?;
+            let rest = goes_on.then_some(stream);
+            outcome.map(|()| (rest, bytes))
+        });
+        // The next piece arrives while this one is written.
+        let mut next = buffers::lease();
+        let arrives = async {
+            match ended {
+                true => Ok(true),
+                false => copy::fill(body, &mut next).await,
+            }
+        };
+        let (written, arrived) = beside(job, arrives).await?;
+        let (rest, bytes) = written;
+        full.restore(bytes);
         match rest {
             Some(rest) => stream = rest,
             None => return Ok(()),
         }
+        filled = arrived;
+        full = next;
     }
+}
+
+/// Waits for both, or for the failure of the first alone.
+async fn beside<T, U>(
+    job: impl Future<Output = Result<Result<T>>>,
+    other: impl Future<Output = U>,
+) -> Result<(T, U)> {
+    let (mut job, mut other) = (pin!(job), pin!(other));
+    let (mut first, mut second) = (None, None);
+    poll_fn(|context| {
+        if first.is_none()
+            && let Poll::Ready(outcome) = job.as_mut().poll(context)
+        {
+            first = Some(outcome??);
+        }
+        if second.is_none()
+            && let Poll::Ready(outcome) = other.as_mut().poll(context)
+        {
+            second = Some(outcome);
+        }
+        match (first.take(), second.take()) {
+            (Some(one), Some(two)) => Poll::Ready(Ok((one, two))),
+            (one, two) => {
+                (first, second) = (one, two);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+/// True when the daemon may give files to any owner.
+pub fn may_give_away() -> bool {
+    let held = rustix::thread::capabilities(None);
+    held.is_ok_and(|sets| {
+        sets.effective
+            .contains(rustix::thread::CapabilitySet::CHOWN)
+    })
 }
 
 async fn preflight(root: &Path, reserve: u64) -> Result<()> {
@@ -128,9 +197,77 @@ async fn preflight(root: &Path, reserve: u64) -> Result<()> {
     pool::run(move || space::check(&root, reserve)).await?
 }
 
+/// An archive that is being spooled.
+struct Arrival {
+    intake: Intake,
+    journal: Journal,
+    spool: Spool,
+    landings: Landings,
+}
+
+impl Arrival {
+    /// Takes what is in the buffer, and empties it.
+    async fn take(&mut self, buffer: &mut Lease) -> Result<()> {
+        let bytes = Arc::new(buffer.take());
+        let mut rest = bytes.as_slice();
+        let mut kept: Vec<Range<usize>> = Vec::new();
+        let mut mark = 0;
+        while let Some(found) = self.intake.next(&mut rest)? {
+            let at = bytes.len() - rest.len();
+            match found {
+                Found::Member(entry) => {
+                    let lands = self.landings.begin(&entry).await?;
+                    self.journal.note(&entry, lands)?;
+                }
+                Found::Data(piece) => {
+                    let start = at - piece.len();
+                    if self.landings.take(&bytes, start..at).await? {
+                        kept.push(mark..start);
+                        mark = at;
+                    }
+                }
+            }
+        }
+        // What stands behind the end marker belongs to the message, but not to the archive.
+        kept.push(mark..bytes.len() - rest.len());
+        let mut bytes = Arc::unwrap_or_clone(bytes);
+        let mut length = 0;
+        for range in kept {
+            let count = range.len();
+            bytes.copy_within(range, length);
+            length += count;
+        }
+        bytes.truncate(length);
+        if !bytes.is_empty() {
+            self.spool.append(&mut bytes).await?;
+        }
+        bytes.clear();
+        buffer.restore(bytes);
+        Ok(())
+    }
+
+    /// Says that no more comes.
+    fn close(self) -> Result<Arrived> {
+        self.intake.scanner.finish()?;
+        Ok(Arrived {
+            journal: self.journal,
+            archive: self.spool.close(),
+            landed: self.landings.close(),
+        })
+    }
+}
+
+/// An archive that is all here.
+struct Arrived {
+    journal: Journal,
+    archive: Archive,
+    landed: Landed,
+}
+
 /// Members as they arrive, judged and counted.
 struct Intake {
     scanner: Scanner,
+    terms: Terms,
     members: u64,
     bytes: u64,
     most_members: u64,
@@ -143,9 +280,10 @@ enum Found<'a> {
 }
 
 impl Intake {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &Limits, terms: Terms) -> Self {
         Self {
             scanner: Scanner::default(),
+            terms,
             members: 0,
             bytes: 0,
             most_members: limits.members,
@@ -167,10 +305,10 @@ impl Intake {
                 self.most_members
             )));
         }
-        let entry = Entry::judge(member)?;
-        if let Action::File(content) = &entry.action {
-            self.bytes = self.bytes.saturating_add(content.size);
+        if member.kind == Type::File {
+            self.bytes = self.bytes.saturating_add(member.size);
         }
+        let entry = Entry::judge(member, self.terms)?;
         if self.bytes > self.most_bytes {
             return Err(Kind::TooLarge.told(format!(
                 "archive exceeds {} uncompressed bytes",
@@ -200,60 +338,61 @@ impl Drop for Concluding {
     }
 }
 
-/// An extraction without a spool.
+/// An archive on its way below the root.
 struct Stream {
     intake: Intake,
     unpacker: Concluding,
+    landed: Landed,
 }
 
 impl Stream {
-    fn take(&mut self, mut bytes: &[u8], ended: bool) -> Result<()> {
+    fn take(&mut self, mut bytes: &[u8]) -> Result<()> {
         let unpacker = self.unpacker.get();
         while let Some(found) = self.intake.next(&mut bytes)? {
-            match found {
-                Found::Member(entry) => {
-                    unpacker.finish()?;
-                    unpacker.begin(&entry)?;
+            let entry = match found {
+                Found::Data(piece) => {
+                    unpacker.write(piece)?;
+                    continue;
                 }
-                Found::Data(piece) => unpacker.write(piece)?,
+                Found::Member(entry) => entry,
+            };
+            unpacker.finish()?;
+            match self.landed.claim(&entry) {
+                None => unpacker.begin(entry)?,
+                Some(file) => {
+                    self.intake.scanner.pass();
+                    unpacker.land(entry, file)?;
+                }
             }
         }
-        if ended {
-            self.intake.scanner.finish()?;
-            unpacker.finish()?;
-        }
         Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.intake.scanner.finish()?;
+        self.unpacker.get().finish()
     }
 }
 
 /// An extraction of an archive that is all here, done in slices so that others get their turn on the helper threads.
 struct Extraction {
-    entries: std::vec::IntoIter<Entry>,
     archive: Archive,
-    unpacker: Concluding,
-    /// What is left to write of the file that was begun last: offset in the archive, and bytes.
-    left: (u64, u64),
+    stream: Stream,
 }
 
 impl Extraction {
-    async fn begin(
-        root: PathBuf,
-        entries: Vec<Entry>,
-        archive: Archive,
-        intake: Intake,
-        limits: Limits,
-    ) -> Result<Self> {
-        pool::run(move || {
-            check(&root, &entries, &intake, &limits)?;
-            let descent = unpack::make_root(&root)?;
-            Ok(Self {
-                entries: entries.into_iter(),
-                archive,
+    /// Checks the archive against the tree, and makes the root.
+    fn begin(arrived: Arrived, root: PathBuf, limits: &Limits, terms: Terms) -> Result<Self> {
+        check(&root, &arrived, limits)?;
+        let descent = unpack::make_root(&root)?;
+        Ok(Self {
+            archive: arrived.archive,
+            stream: Stream {
+                intake: Intake::new(limits, terms),
                 unpacker: Concluding(Some(Unpacker::new(descent, root, limits.reserve))),
-                left: (0, 0),
-            })
+                landed: arrived.landed,
+            },
         })
-        .await?
     }
 
     async fn run(mut self) -> Result<()> {
@@ -274,66 +413,42 @@ impl Extraction {
 
     /// Some of the work; true when all is done.
     fn slice(&mut self) -> Result<bool> {
-        let mut budget = SLICE;
-        let unpacker = self.unpacker.get();
-        while budget > 0 {
-            let (at, left) = self.left;
-            if left > 0 {
-                let piece = self.archive.piece(at, left);
-                let piece =
-                    piece.map_err(|error| space::failed(error, "the spool cannot be read"))?;
-                unpacker.write(piece)?;
-                let length = piece.len() as u64;
-                self.left = (at + length, left - length);
-                budget = budget.saturating_sub(length);
-                continue;
-            }
-            unpacker.finish()?;
-            let Some(entry) = self.entries.next() else {
+        for _ in 0..SLICE {
+            let piece = self.archive.next();
+            let piece = piece.map_err(|error| space::failed(error, "the spool cannot be read"))?;
+            if piece.is_empty() {
+                self.stream.end()?;
                 return Ok(true);
-            };
-            unpacker.begin(&entry)?;
-            if let Action::File(content) = &entry.action {
-                self.left = (content.at, content.stored);
             }
-            budget = budget.saturating_sub(MEMBER_COST);
+            self.stream.take(piece)?;
         }
         Ok(false)
     }
 }
 
 /// Refuses what extraction would refuse, from the members, the tree that is there and the space that is free.
-fn check(root: &Path, entries: &[Entry], intake: &Intake, limits: &Limits) -> Result<()> {
+fn check(root: &Path, arrived: &Arrived, limits: &Limits) -> Result<()> {
     let disk = match Descent::open(root) {
         Ok(descent) => Some(descent),
         Err(Errno::NOENT) => None,
         Err(errno) => return Err(Kind::Internal.told("tar operation failed").because(errno)),
     };
-    let stored = |entry: &Entry| match &entry.action {
-        Action::File(content) => content.stored,
-        _ => 0,
-    };
-    let fresh = disk.is_none() && limits.reserve > 0;
-    // A tree that replaces another gives space back, so only a new one can be judged beforehand.
-    let bytes = if fresh {
-        entries.iter().map(stored).sum()
-    } else {
-        0
-    };
-    space::check(root, limits.reserve.saturating_add(bytes))?;
-    let most = intake
-        .most_members
+    space::check(root, limits.reserve)?;
+    let most = limits
+        .members
         .saturating_mul(NAMES_PER_MEMBER)
         .saturating_add(1);
     let mut model = Model::new(disk, usize::try_from(most).unwrap_or(usize::MAX));
-    entries.iter().try_for_each(|entry| model.play(entry))
+    let mut members = arrived.journal.members();
+    members.try_for_each(|(place, wish)| model.play(&place, &wish))?;
+    match limits.reserve {
+        0 => Ok(()),
+        reserve => space::check(root, reserve.saturating_add(model.needs())),
+    }
 }
 
-/// Bytes written per slice, and what a member counts for beside its data.
-const SLICE: u64 = 32 * 1024 * 1024;
-const MEMBER_COST: u64 = 16 * 1024;
-/// Bytes of names, targets and sparse maps that are kept while an archive is spooled.
-const MOST_KEPT: u64 = 128 * 1024 * 1024;
+/// Pieces of the archive that are extracted before others get their turn.
+const SLICE: usize = 16;
 /// Names that the check may come to know, for each member allowed: members imply directories.
 const NAMES_PER_MEMBER: u64 = 16;
 

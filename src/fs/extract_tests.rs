@@ -98,8 +98,8 @@ fn put(
     let outcome = run(async || {
         let mut body = Ready::new(body);
         match spool {
-            true => spooled(root, &mut body, limits).await,
-            false => streamed(root, &mut body, limits).await,
+            true => spooled(root, &mut body, limits, Terms::default()).await,
+            false => streamed(root, &mut body, limits, Terms::default()).await,
         }
     });
     outcome.map_err(|error| (error.kind(), error.sentence().to_owned()))
@@ -456,7 +456,7 @@ fn a_body_that_breaks_off_leaves_nothing() {
             length: None,
             kind: Some(Kind::ClientGone),
         };
-        spooled(&root, &mut body, &limits(dir.path(), 0)).await
+        spooled(&root, &mut body, &limits(dir.path(), 0), Terms::default()).await
     });
     assert_eq!(error.expect_err("it broke off").kind(), Kind::ClientGone);
     assert!(listing(dir.path()).is_empty());

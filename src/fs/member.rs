@@ -7,25 +7,52 @@ use crate::error::{Error, Kind, Result};
 use crate::wire::tar::{Member, Moment, Segment, Type};
 
 /// A name below the root: components joined by single slashes, none of them empty, `.` or `..`; empty for the root.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name(Box<[u8]>);
+
+/// A name below the root, and the name that the archive has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) name: Name,
+    /// The name as the archive has it, where it differs.
+    told: Option<Box<[u8]>>,
+}
+
+/// What a caller asks for beyond the members themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Leading components that are taken from each name, and from the targets of hard links.
+    pub strip: usize,
+    /// True when members get the numeric owner and group that the archive has.
+    pub owner: bool,
+    /// True when members get the extended attributes that the archive has.
+    pub xattrs: bool,
+}
 
 /// A member that passed every check that needs no disk.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) name: Name,
-    /// The name as the archive has it, where it differs.
-    told: Option<Box<[u8]>>,
+    pub(super) place: Place,
     pub(super) action: Action,
+    pub(super) attributes: Attributes,
+}
+
+/// What a member is to be like, beyond its content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attributes {
     /// Permission bits to set: without set-id bits, without write for group and others.
     pub(super) mode: u32,
     pub(super) mtime: Moment,
+    /// User and group, when they are to be set.
+    pub(super) owner: Option<(u32, u32)>,
+    /// Extended attributes to set: names and values.
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What a member asks for.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Nothing: it names the root.
+    /// Nothing: it names the root, or nothing is left of its name.
     Nothing,
     Directory,
     File(Content),
@@ -38,8 +65,6 @@ pub(super) enum Action {
 /// The data of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
-    /// Offset in the archive.
-    pub(super) at: u64,
     /// Bytes in the archive.
     pub(super) stored: u64,
     /// Bytes of the file.
@@ -71,6 +96,11 @@ impl Name {
         Some(Self(name.into()))
     }
 
+    /// A name that was judged before.
+    pub(super) fn again(text: &[u8], strip: usize) -> Option<Self> {
+        Self::parse(stripped(text, strip)?)
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -92,8 +122,8 @@ impl Entry {
     ///
     /// # Errors
     /// `Malformed` for what may not be extracted; `Internal` for what no filesystem takes.
-    pub(super) fn judge(member: Member) -> Result<Self> {
-        let Member { path, link, .. } = &member;
+    pub(super) fn judge(member: Member, terms: Terms) -> Result<Self> {
+        let (path, link) = (&member.path, &member.link);
         let refuse = |why: &str| Err(refused(path, why));
         if path.contains(&0) || link.contains(&0) {
             return refuse("a name holds a NUL byte");
@@ -101,7 +131,10 @@ impl Entry {
         if path.len() > PATH_BYTES || link.len() > PATH_BYTES {
             return refuse("a name is longer than any path can be");
         }
-        let Some(name) = Name::parse(path) else {
+        let Some(left) = stripped(path, terms.strip) else {
+            return Ok(Self::nothing());
+        };
+        let Some(name) = Name::parse(left) else {
             return refuse("path escapes the extraction root");
         };
         if name.0.is_empty() && member.kind != Type::Directory {
@@ -111,13 +144,12 @@ impl Entry {
             Type::Directory if name.0.is_empty() => Action::Nothing,
             Type::Directory => Action::Directory,
             Type::File => Action::File(Content {
-                at: member.data_at,
                 stored: member.stored,
                 size: member.size,
-                runs: member.runs.clone(),
+                runs: member.runs,
             }),
             Type::Symlink => Action::Symlink(symlink(path, &name, link)?),
-            Type::HardLink => Action::HardLink(hard_link(path, link)?),
+            Type::HardLink => Action::HardLink(hard_link(path, link, terms.strip)?),
             Type::Fifo | Type::CharDevice | Type::BlockDevice => {
                 return refuse("device and fifo members are not extractable");
             }
@@ -125,12 +157,55 @@ impl Entry {
                 return refuse(&format!("member type {:?} is not known", char::from(flag)));
             }
         };
+        let owner = match (terms.owner, member.uid, member.gid) {
+            (false, _, _) => None,
+            (true, Some(uid), Some(gid)) => Some((uid, gid)),
+            (true, _, _) => return refuse("its owner is no number that a system has"),
+        };
+        let mut xattrs = member.xattrs;
+        xattrs.retain(|(name, _)| terms.takes(name));
         Ok(Self {
-            told: (*path != *name.0).then(|| path.as_slice().into()),
-            name,
+            place: Place {
+                told: (*path != *name.0).then(|| path.as_slice().into()),
+                name,
+            },
             action,
-            mode: member.mode & 0o755,
-            mtime: member.mtime,
+            attributes: Attributes {
+                mode: member.mode & 0o755,
+                mtime: member.mtime,
+                owner,
+                xattrs,
+            },
+        })
+    }
+
+    fn nothing() -> Self {
+        Self {
+            place: Place {
+                name: Name(Box::default()),
+                told: None,
+            },
+            action: Action::Nothing,
+            attributes: Attributes::default(),
+        }
+    }
+}
+
+impl Terms {
+    /// True for an extended attribute that is to be set: `user.` ones, and capabilities where owners are kept too.
+    fn takes(self, xattr: &[u8]) -> bool {
+        let privileged = self.owner && xattr == b"security.capability";
+        self.xattrs && (xattr.starts_with(b"user.") || privileged)
+    }
+}
+
+impl Place {
+    /// A place that was judged before, by the name that the archive has for it.
+    pub(super) fn again(told: &[u8], strip: usize) -> Option<Self> {
+        let name = Name::again(told, strip)?;
+        Some(Self {
+            told: (*told != *name.0).then(|| told.into()),
+            name,
         })
     }
 
@@ -166,20 +241,6 @@ impl Entry {
         }
         .because(errno)
     }
-
-    /// Bytes that keeping it costs, beyond its own size.
-    pub(super) fn weight(&self) -> u64 {
-        let link = match &self.action {
-            Action::Symlink(target) => target.len(),
-            Action::HardLink(target) => target.0.len(),
-            Action::File(Content {
-                runs: Some(runs), ..
-            }) => runs.len() * size_of::<Segment>(),
-            _ => 0,
-        };
-        let told = self.told.as_ref().map_or(0, |told| told.len());
-        (self.name.0.len() + told + link) as u64
-    }
 }
 
 /// A symbolic link on the way, in words.
@@ -197,9 +258,32 @@ fn symlink(path: &[u8], name: &Name, target: &[u8]) -> Result<Box<[u8]>> {
     Ok(target.into())
 }
 
-fn hard_link(path: &[u8], target: &[u8]) -> Result<Name> {
-    check_target(path, target)?;
-    Name::parse(target).ok_or_else(|| outside(path, target))
+/// The target is named from the root, as a member is, so it is stripped as members are.
+fn hard_link(path: &[u8], target: &[u8], strip: usize) -> Result<Name> {
+    if strip == 0 || target.is_empty() {
+        check_target(path, target)?;
+    }
+    let Some(left) = stripped(target, strip) else {
+        let why = format!("nothing is left of its link target {}", shown(target));
+        return Err(refused(path, &why));
+    };
+    Name::parse(left).ok_or_else(|| outside(path, target))
+}
+
+/// What is left of a name without its first `count` components, counted as GNU tar does: `.` is one, slashes that
+/// follow each other are one; `None` when nothing is left.
+fn stripped(name: &[u8], count: usize) -> Option<&[u8]> {
+    let mut rest = name;
+    for _ in 0..count {
+        let start = rest.iter().position(|byte| *byte != b'/')?;
+        let end = rest[start..].iter().position(|byte| *byte == b'/')?;
+        rest = &rest[start + end..];
+    }
+    if count > 0 {
+        let start = rest.iter().position(|byte| *byte != b'/')?;
+        rest = &rest[start..];
+    }
+    Some(rest)
 }
 
 fn check_target(path: &[u8], target: &[u8]) -> Result<()> {
@@ -244,20 +328,35 @@ mod tests {
     use super::*;
 
     fn check(path: &str, kind: Type, link: &str, expected: &str) {
+        check_stripped(0, path, kind, link, expected);
+    }
+
+    fn check_stripped(strip: usize, path: &str, kind: Type, link: &str, expected: &str) {
+        let terms = Terms {
+            strip,
+            ..Terms::default()
+        };
         let member = Member {
             path: path.into(),
             link: link.into(),
             kind,
             mode: 0o7777,
             mtime: Moment::default(),
+            uid: None,
+            gid: None,
+            xattrs: Vec::new(),
             at: 0,
             data_at: 512,
             stored: 0,
             size: 0,
             runs: None,
         };
-        let found = match Entry::judge(member) {
-            Ok(entry) => String::from_utf8_lossy(entry.name.bytes()).into_owned(),
+        let found = match Entry::judge(member, terms) {
+            Ok(Entry {
+                action: Action::HardLink(target),
+                ..
+            }) if strip > 0 => String::from_utf8_lossy(target.bytes()).into_owned(),
+            Ok(entry) => String::from_utf8_lossy(entry.place.name.bytes()).into_owned(),
             Err(error) => error.sentence().to_owned(),
         };
         assert_eq!(found, expected, "{path} {kind:?} {link}");
@@ -330,6 +429,32 @@ mod tests {
                 "refused tar member s: absolute link target /etc/passwd",
             );
         }
+    }
+
+    #[test]
+    fn components_are_stripped_before_anything_is_judged() {
+        for (strip, path, expected) in [
+            (1, "a/b/c", "b/c"),
+            (2, "a//b/c/", "c"),
+            (1, "./a/b", "a/b"),
+            (1, "/a/b", "b"),
+            (1, "../a", "a"),
+            (3, "a/b/c", ""),
+            (1, "a/", ""),
+            (9, "a", ""),
+        ] {
+            check_stripped(strip, path, Type::File, "", expected);
+        }
+        let out = "refused tar member a/../b: path escapes the extraction root";
+        check_stripped(1, "a/../b", Type::File, "", out);
+        // What is left out is not judged.
+        check_stripped(1, "p", Type::Fifo, "", "");
+        check_stripped(1, "a/h", Type::HardLink, "a/b/t", "b/t");
+        check_stripped(1, "a/h", Type::HardLink, "/a/t", "t");
+        let gone = "refused tar member a/h: nothing is left of its link target t";
+        check_stripped(1, "a/h", Type::HardLink, "t", gone);
+        let out = "refused tar member a/s: link target ../t resolves outside the root";
+        check_stripped(1, "a/s", Type::Symlink, "../t", out);
     }
 
     #[test]

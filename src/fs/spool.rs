@@ -60,14 +60,11 @@ impl Spool {
 
     /// The archive, to read.
     pub(super) fn close(self) -> Archive {
-        match self.disk {
-            None => Archive::Memory(self.held),
-            Some((file, _)) => Archive::Disk {
-                file,
-                window: Vec::new(),
-                at: 0,
-            },
-        }
+        let kept = match self.disk {
+            None => Kept::Memory(self.held),
+            Some((file, _)) => Kept::Disk(file, Vec::new()),
+        };
+        Archive { kept, at: 0 }
     }
 
     async fn settle_on_disk(&mut self) -> Result<()> {
@@ -93,46 +90,40 @@ impl Spool {
     }
 }
 
-/// An archive that is all here.
-pub(super) enum Archive {
+/// An archive that is all here, read from its start.
+pub(super) struct Archive {
+    kept: Kept,
+    /// Bytes that were read.
+    at: u64,
+}
+
+enum Kept {
     Memory(Vec<u8>),
-    Disk {
-        file: Lent,
-        /// Bytes of the file from `at` on.
-        window: Vec<u8>,
-        at: u64,
-    },
+    /// A file, and the bytes of it that were read last.
+    Disk(Lent, Vec<u8>),
 }
 
 impl Archive {
-    /// Some of the bytes from `at` on, at most `most` and at least one; for helper threads.
+    /// The next bytes, none at the end; for helper threads.
     ///
     /// # Errors
-    /// What the kernel says; `UnexpectedEof` past the end.
-    pub(super) fn piece(&mut self, at: u64, most: u64) -> std::io::Result<&[u8]> {
-        let (window, start) = match self {
-            Self::Memory(held) => (held, 0),
-            Self::Disk {
-                file,
-                window,
-                at: start,
-            } => {
-                if at < *start || at - *start >= window.len() as u64 {
-                    window.clear();
-                    window.reserve_exact(WINDOW);
-                    *start = at;
-                    rustix::io::pread(&**file, rustix::buffer::spare_capacity(window), at)?;
-                }
-                (window, *start)
+    /// What the kernel says.
+    pub(super) fn next(&mut self) -> std::io::Result<&[u8]> {
+        let piece = match &mut self.kept {
+            Kept::Memory(held) => {
+                let start = usize::try_from(self.at).map_or(held.len(), |at| at.min(held.len()));
+                let rest = &held[start..];
+                &rest[..rest.len().min(WINDOW)]
+            }
+            Kept::Disk(file, window) => {
+                window.clear();
+                window.reserve_exact(WINDOW);
+                rustix::io::pread(&**file, rustix::buffer::spare_capacity(window), self.at)?;
+                window.as_slice()
             }
         };
-        let from = usize::try_from(at - start).unwrap_or(usize::MAX);
-        let rest = window.get(from..).unwrap_or_default();
-        if rest.is_empty() && most > 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let count = usize::try_from(most).map_or(rest.len(), |most| most.min(rest.len()));
-        Ok(&rest[..count])
+        self.at += piece.len() as u64;
+        Ok(piece)
     }
 }
 
@@ -141,5 +132,5 @@ pub(super) fn unnamed(dir: &Path) -> std::io::Result<Lent> {
     file::unnamed(dir, super::target::temporary_name().as_ref()).map(Lent::scrap)
 }
 
-/// Bytes of a spooled archive read at once.
-const WINDOW: usize = 4 * buffers::LEASE;
+/// Bytes of a spooled archive read at once: few enough to stay in a processor's cache until they are written.
+const WINDOW: usize = buffers::LEASE;

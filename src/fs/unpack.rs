@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Stop, Way};
-use super::member::{Action, Content, Entry, LINK_ON_THE_WAY, Name};
-use super::space;
+use super::lent::Lent;
+use super::member::{Action, Attributes, Content, Entry, LINK_ON_THE_WAY, Name, Place};
+use super::stamp::{self, Modes};
+use super::{space, upload};
 use crate::error::{Kind, Result};
 use crate::ring::copy::CHECK_EVERY;
 use crate::wire::tar::{Moment, Segment};
@@ -23,15 +26,19 @@ pub(super) struct Unpacker {
     reserve: u64,
     unchecked: u64,
     open: Option<Open>,
-    directories: Vec<(Name, Attributes)>,
+    modes: Modes,
+    directories: Vec<(Name, Late)>,
     /// Files whose owner has more rights until the end, by what each is to have then.
-    widened: HashMap<Name, Attributes>,
+    widened: HashMap<Name, Late>,
 }
 
 /// The file that data goes to.
 struct Open {
     file: File,
+    place: Place,
     attributes: Attributes,
+    /// True when it has its mode already.
+    has_mode: bool,
     /// Set for a sparse file.
     sparse: Option<Sparse>,
     /// Bytes that are still to come.
@@ -47,10 +54,12 @@ struct Sparse {
     size: u64,
 }
 
+/// What is set when all members are there.
 #[derive(Clone, Copy)]
-struct Attributes {
+struct Late {
     mode: u32,
     mtime: Moment,
+    owner: Option<(u32, u32)>,
 }
 
 impl Unpacker {
@@ -62,6 +71,7 @@ impl Unpacker {
             reserve,
             unchecked: 0,
             open: None,
+            modes: Modes::default(),
             directories: Vec::new(),
             widened: HashMap::new(),
         }
@@ -71,24 +81,54 @@ impl Unpacker {
     ///
     /// # Errors
     /// `Malformed` when a link or a right is in the way, `DiskFull`, else `Internal`.
-    pub(super) fn begin(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn begin(&mut self, entry: Entry) -> Result<()> {
+        let Entry {
+            place,
+            action,
+            attributes,
+        } = entry;
         // Whatever has the name from now on, it is no longer the file that had it.
         if !self.widened.is_empty() {
-            self.widened.remove(&entry.name);
+            self.widened.remove(&place.name);
         }
-        match &entry.action {
+        match action {
             Action::Nothing => Ok(()),
-            Action::Directory => {
-                self.enter(entry, entry.name.bytes())?;
-                let Entry { mode, mtime, .. } = *entry;
-                self.directories
-                    .push((entry.name.clone(), Attributes { mode, mtime }));
-                Ok(())
-            }
-            Action::File(content) => self.file(entry, content),
-            Action::Symlink(target) => self.symlink(entry, target),
-            Action::HardLink(target) => self.hard_link(entry, target),
+            Action::Directory => self.directory(place, &attributes),
+            Action::File(content) => self.file(place, content, attributes),
+            Action::Symlink(target) => self.symlink(&place, &target, &attributes),
+            Action::HardLink(target) => self.hard_link(&place, &target),
         }
+    }
+
+    /// Makes a file of a member whose data is in `landed` already.
+    ///
+    /// # Errors
+    /// As [`Unpacker::begin`] and [`Unpacker::write`].
+    pub(super) fn land(&mut self, entry: Entry, mut landed: Lent) -> Result<()> {
+        let Entry {
+            place,
+            mut attributes,
+            ..
+        } = entry;
+        self.widened.remove(&place.name);
+        self.widen(&place, &mut attributes);
+        let (dir, leaf) = place.name.split();
+        let dir = self.enter(&place, dir)?;
+        stamp::set(&landed, &place, &attributes, false)?;
+        if upload::link(&landed, &dir, leaf).is_ok() {
+            landed.keep();
+            return Ok(());
+        }
+        // The name is taken by a file, which keeps its other names; or another filesystem begins on the way.
+        let (mut file, _) =
+            create(&dir, leaf, attributes.mode).map_err(|errno| place.failed(errno))?;
+        let failed = |error| space::failed(error, "tar operation failed");
+        let mut from: &File = &landed;
+        std::io::Seek::rewind(&mut from).map_err(failed)?;
+        while std::io::copy(&mut from.take(CHECK_EVERY), &mut file).map_err(failed)? > 0 {
+            space::check_file(&file, &self.root, self.reserve)?;
+        }
+        stamp::set(&file, &place, &attributes, false)
     }
 
     /// Writes a piece of the data of the member that was begun last.
@@ -128,8 +168,7 @@ impl Unpacker {
             let sized = open.file.set_len(sparse.size);
             sized.map_err(|error| space::failed(error, "tar operation failed"))?;
         }
-        set(&open.file, open.attributes);
-        Ok(())
+        stamp::set(&open.file, &open.place, &open.attributes, open.has_mode)
     }
 
     /// Sets modes and times that had to wait, deepest directories first; what cannot be set is left.
@@ -140,48 +179,48 @@ impl Unpacker {
             let _ = self.finish();
         }
         self.open = None;
-        for (name, attributes) in std::mem::take(&mut self.widened) {
+        for (name, late) in std::mem::take(&mut self.widened) {
             let (dir, leaf) = name.split();
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             if let Ok(dir) = self.descent.enter(dir, Way::Looking)
                 && let Ok(file) = rustix::fs::openat(&dir, leaf, flags, Mode::empty())
             {
-                set(&file.into(), attributes);
+                stamp::set_late(&file.into(), late.mode, late.mtime);
             }
         }
         let mut directories = std::mem::take(&mut self.directories);
-        let depth = |name: &Name| name.bytes().iter().filter(|byte| **byte == b'/').count();
-        directories.sort_by_cached_key(|(name, _)| std::cmp::Reverse(depth(name)));
-        for (name, attributes) in directories {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            if let Ok(dir) = self.descent.enter(name.bytes(), Way::Looking)
-                && let Ok(dir) = rustix::fs::openat(&dir, ".", flags, Mode::empty())
-            {
-                set(&dir.into(), attributes);
+        // A name is less than those below it, and those below one directory stand together.
+        directories.sort_by(|(one, _), (other, _)| other.cmp(one));
+        for (name, late) in directories {
+            if let Ok(dir) = self.descent.enter(name.bytes(), Way::Looking) {
+                stamp::set_directory(&dir, late.owner, late.mode, late.mtime);
             }
         }
     }
 
-    fn file(&mut self, entry: &Entry, content: &Content) -> Result<()> {
-        let (dir, leaf) = entry.name.split();
-        let dir = self.enter(entry, dir)?;
-        // Another member may open the file again, so its owner keeps both rights until the end.
-        let mode = entry.mode | 0o600;
-        let mtime = entry.mtime;
-        if mode != entry.mode {
-            self.widened.insert(
-                entry.name.clone(),
-                Attributes {
-                    mode: entry.mode,
-                    mtime,
-                },
-            );
+    fn directory(&mut self, place: Place, wanted: &Attributes) -> Result<()> {
+        let dir = self.enter(&place, place.name.bytes())?;
+        if !wanted.xattrs.is_empty() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let open = rustix::fs::openat(&dir, ".", flags, Mode::empty());
+            let open = open.map_err(|errno| place.failed(errno))?;
+            stamp::set_xattrs(&open.into(), &place, &wanted.xattrs)?;
         }
-        let file = create(&dir, leaf, mode).map_err(|errno| entry.failed(errno))?;
-        let sparse = content.runs.clone().map(|runs| Sparse {
+        self.directories.push((place.name, Late::of(wanted)));
+        Ok(())
+    }
+
+    fn file(&mut self, place: Place, content: Content, mut wanted: Attributes) -> Result<()> {
+        let (dir, leaf) = place.name.split();
+        let dir = self.enter(&place, dir)?;
+        self.widen(&place, &mut wanted);
+        let (file, fresh) = create(&dir, leaf, wanted.mode).map_err(|errno| place.failed(errno))?;
+        let has_mode = fresh && self.modes.are_kept(&dir, &file, wanted.mode);
+        let Content { stored, size, runs } = content;
+        let sparse = runs.map(|runs| Sparse {
             runs,
             index: 0,
-            size: content.size,
+            size,
         });
         let at = sparse
             .as_ref()
@@ -189,55 +228,75 @@ impl Unpacker {
             .map_or(0, |run| run.offset);
         self.open = Some(Open {
             file,
-            attributes: Attributes { mode, mtime },
+            place,
+            attributes: wanted,
+            has_mode,
             sparse,
-            left: content.stored,
+            left: stored,
             at,
         });
         Ok(())
     }
 
-    fn symlink(&mut self, entry: &Entry, target: &[u8]) -> Result<()> {
-        let (dir, leaf) = entry.name.split();
-        let dir = self.enter(entry, dir)?;
+    /// Another member may open the file again, so its owner keeps both rights until the end.
+    fn widen(&mut self, place: &Place, wanted: &mut Attributes) {
+        let wide = wanted.mode | 0o600;
+        if wide != wanted.mode {
+            self.widened.insert(place.name.clone(), Late::of(wanted));
+            wanted.mode = wide;
+        }
+    }
+
+    fn symlink(&mut self, place: &Place, target: &[u8], wanted: &Attributes) -> Result<()> {
+        let (dir, leaf) = place.name.split();
+        let dir = self.enter(place, dir)?;
         let make = || rustix::fs::symlinkat(target, &dir, leaf);
         let made = match make() {
             Err(Errno::EXIST) => clear(&dir, leaf).and_then(|()| make()),
             made => made,
         };
-        made.map_err(|errno| entry.failed(errno))?;
-        let _ = rustix::fs::utimensat(&dir, leaf, &times(entry.mtime), AtFlags::SYMLINK_NOFOLLOW);
-        Ok(())
+        made.map_err(|errno| place.failed(errno))?;
+        stamp::set_link(&dir, leaf, place, wanted)
     }
 
-    fn hard_link(&mut self, entry: &Entry, target: &Name) -> Result<()> {
-        if *target == entry.name {
-            return Err(entry.impossible("a hard link to itself"));
+    fn hard_link(&mut self, place: &Place, target: &Name) -> Result<()> {
+        if *target == place.name {
+            return Err(place.impossible("a hard link to itself"));
         }
-        let (dir, leaf) = entry.name.split();
-        let dir = self.enter(entry, dir)?;
+        let (dir, leaf) = place.name.split();
+        let dir = self.enter(place, dir)?;
         let (from, known) = target.split();
         let from = self
             .descent
             .enter(from, Way::Looking)
-            .map_err(|stop| entry.failed(stop.errno))?;
+            .map_err(|stop| place.failed(stop.errno))?;
         let make = || rustix::fs::linkat(&from, known, &dir, leaf, AtFlags::empty());
         let made = match make() {
             Err(Errno::EXIST) if same(&from, known, &dir, leaf) => Ok(()),
             Err(Errno::EXIST) => clear(&dir, leaf).and_then(|()| make()),
             made => made,
         };
-        made.map_err(|errno| entry.failed(errno))
+        made.map_err(|errno| place.failed(errno))
     }
 
-    fn enter(&mut self, entry: &Entry, dir: &[u8]) -> Result<std::sync::Arc<OwnedFd>> {
+    fn enter(&mut self, place: &Place, dir: &[u8]) -> Result<std::sync::Arc<OwnedFd>> {
         self.descent
             .enter(dir, Way::Making)
             .map_err(|Stop { end, errno }| match errno {
-                Errno::LOOP => entry.obstructed(end, LINK_ON_THE_WAY).because(errno),
-                Errno::ACCESS => entry.obstructed(end, "permission denied").because(errno),
-                _ => entry.failed(errno),
+                Errno::LOOP => place.obstructed(end, LINK_ON_THE_WAY).because(errno),
+                Errno::ACCESS => place.obstructed(end, "permission denied").because(errno),
+                _ => place.failed(errno),
             })
+    }
+}
+
+impl Late {
+    fn of(wanted: &Attributes) -> Self {
+        Self {
+            mode: wanted.mode,
+            mtime: wanted.mtime,
+            owner: wanted.owner,
+        }
     }
 }
 
@@ -278,8 +337,8 @@ pub(super) fn make_root(root: &std::path::Path) -> Result<Descent> {
     }
 }
 
-/// A file to write, new or emptied; never through a link, never anything but a regular file.
-fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<File, Errno> {
+/// A file to write, and whether it is new or emptied; never through a link, never anything but a regular file.
+fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<(File, bool), Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fresh = || {
         rustix::fs::openat(
@@ -291,7 +350,7 @@ fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<File, Er
     };
     match fresh() {
         Err(Errno::EXIST) => {}
-        made => return made.map(File::from),
+        made => return made.map(|file| (file.into(), true)),
     }
     let there = rustix::fs::statat(dir, leaf, AtFlags::SYMLINK_NOFOLLOW)?;
     match FileType::from_raw_mode(there.st_mode) {
@@ -309,9 +368,9 @@ fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<File, Er
         // A program that runs cannot be written to, but its name can be given to another file.
         Err(Errno::TXTBSY) => {
             rustix::fs::unlinkat(dir, leaf, AtFlags::empty())?;
-            fresh().map(File::from)
+            fresh().map(|file| (file.into(), true))
         }
-        opened => opened.map(File::from),
+        opened => opened.map(|file| (file.into(), false)),
     }
 }
 
@@ -325,26 +384,5 @@ fn same(a: &OwnedFd, one: &[u8], b: &OwnedFd, other: &[u8]) -> bool {
     match (stat(a, one), stat(b, other)) {
         (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
         _ => false,
-    }
-}
-
-/// Sets mode and time; the mode is right already, unless the umask or an access list took bits away.
-fn set(file: &File, Attributes { mode, mtime }: Attributes) {
-    if rustix::fs::fstat(file).is_ok_and(|stat| stat.st_mode & 0o7777 != mode) {
-        let _ = rustix::fs::fchmod(file, Mode::from_raw_mode(mode));
-    }
-    let _ = rustix::fs::futimens(file, &times(mtime));
-}
-
-fn times(mtime: Moment) -> Timestamps {
-    Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: rustix::fs::UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: mtime.secs,
-            tv_nsec: mtime.nanos.into(),
-        },
     }
 }

@@ -33,6 +33,7 @@ use crate::ring::{Inflow, Step, buffers, copy, file, pool};
 use crate::wire::tar::Moment;
 
 pub use attributes::{Owner, parse_mode, parse_mtime};
+pub(super) use beside::link;
 use place::Place;
 
 pub(super) use staged::Staged;

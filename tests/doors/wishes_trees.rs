@@ -1,242 +1,319 @@
-//! Wishes 12, 13, 15, 20 and 21 for trees: what is asked for, whole or visibly broken, at the cost of what is moved.
+//! Wishes 12, 14, 15, 20 and 22 for trees: an archive is one request, is whole or absent, and needs no program.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::inotify;
-
-use crate::archive::entries;
-use crate::client::Connection;
+use crate::archive::{archive, dir, file, hard_link, symlink as link};
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
-use crate::process;
 use crate::request::{Request, tar_at};
-use crate::scratch::noise;
+use crate::scratch::{inode, noise, tree};
+use crate::trees::{Exact, exact, same};
 
 both![
-    wish_12_thousands_of_small_files_are_one_archive,
-    wish_13_what_lies_beside_is_not_looked_at,
-    wish_15_memory_does_not_grow_with_the_tree,
-    wish_20_no_link_leads_out_while_somebody_swaps_them,
-    wish_21_a_tree_that_changes_never_gives_an_archive_that_looks_complete,
+    wish_12_thousands_of_small_files_are_one_request,
+    wish_14_an_archive_that_breaks_off_leaves_things_as_they_were,
+    wish_15_memory_does_not_grow_with_an_archive,
+    wish_20_holes_and_links_come_back_as_they_went,
+    wish_22_no_program_and_no_path_to_one_is_needed,
+    a_tree_that_is_fetched_and_sent_back_is_the_same_tree,
 ];
 
-fn wish_12_thousands_of_small_files_are_one_archive(driver: Driver) {
+fn wish_12_thousands_of_small_files_are_one_request(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    for dir in 0..30 {
-        let dir = daemon.path(&format!("t/{dir:02}"));
-        fs::create_dir_all(&dir).expect("the scratch directory is ours");
-        for file in 0..200 {
-            let content = noise((file * 37) % 5000);
-            fs::write(dir.join(format!("{file:03}")), content)
-                .expect("the scratch directory is ours");
-        }
+    let members = (0..5000).map(|number| file(format!("d{}/f{number}", number % 100), "small"));
+    let body = archive(members);
+    for (root, way) in [("on", ""), ("off", "&spool=off")] {
+        let mut connection = daemon.connect();
+        let target = format!("{}{way}", tar_at(daemon.path(root)));
+        connection
+            .call(&Request::put(target).bearer().body(body.clone()))
+            .bare(204);
+        assert_eq!(tree(&daemon.path(root)).len(), 5100);
+        let packed = connection
+            .call(&Request::get(tar_at(daemon.path(root))).bearer())
+            .is(200);
+        assert_eq!(crate::archive::entries(&packed.body).len(), 5101);
+        connection.is_usable();
     }
-    let before = daemon.at_rest();
-    let packed = entries(&daemon.get(tar_at(daemon.path("t"))).is(200).body);
-    assert_eq!(packed.len(), 1 + 30 + 30 * 200);
-    for (index, entry) in packed.iter().filter(|entry| entry.kind == b'0').enumerate() {
-        assert!(
-            entry.data == noise((index % 200 * 37) % 5000),
-            "{}",
-            entry.name
-        );
-    }
-    daemon.holds_at_most(before);
 }
 
-fn wish_13_what_lies_beside_is_not_looked_at(driver: Driver) {
+fn wish_14_an_archive_that_breaks_off_leaves_things_as_they_were(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    for dir in ["wanted/in", "beside/in", "wanted/left"] {
-        let dir = daemon.path("t").join(dir);
-        fs::create_dir_all(&dir).expect("the scratch directory is ours");
-        fs::write(dir.join("f"), "content").expect("the scratch directory is ours");
-    }
-    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).expect("an inotify instance");
-    for dir in ["beside", "beside/in", "wanted/left"] {
-        let flags = inotify::WatchFlags::OPEN;
-        inotify::add_watch(&watch, daemon.path("t").join(dir), flags).expect("it is there");
-    }
-    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
-    let mut opened = || inotify::Reader::new(&watch, &mut buffer).next().is_ok();
-    for query in [
-        "include=/wanted/in/",
-        "include=/wanted&exclude=left/",
-        "exclude=left&exclude=/beside",
-    ] {
-        let target = format!("{}&{query}", tar_at(daemon.path("t")));
-        let packed = entries(&daemon.get(target).is(200).body);
-        assert_eq!(packed.last().map(|entry| &*entry.name), Some("wanted/in/f"));
-        assert!(!opened(), "{query}");
-    }
-    let body = serde_json::json!({"path": daemon.path("t"), "names": ["wanted/in/f"]});
-    daemon
-        .call(&Request::post("/v1/fs/tar").bearer().json(&body))
-        .is(200);
-    assert!(!opened(), "a list");
-    daemon.get(tar_at(daemon.path("t"))).is(200);
-    assert!(opened(), "the whole tree is looked at");
-}
-
-fn wish_15_memory_does_not_grow_with_the_tree(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    let dir = daemon.path("t/some-directory");
-    fs::create_dir_all(&dir).expect("the scratch directory is ours");
-    // A single directory is the worst case: all of it is held while it is put in order.
-    for index in 0..ENTRIES - 1 {
-        fs::File::create(dir.join(format!("a-file-{index}")))
-            .expect("the scratch directory is ours");
-    }
-    daemon.get(tar_at(daemon.path("none"))).is(404);
-    let peak = || {
-        let text = process::status(daemon.pid(), "VmHWM");
-        let number: String = text.chars().filter(char::is_ascii_digit).collect();
-        number.parse::<usize>().expect("a number") / 1024
-    };
-    let before = peak();
-    let target = tar_at(daemon.path("t"));
-    let mut connection = daemon.connect();
-    for target in [
-        target.clone(),
-        target.clone() + "&include=*-1*&exclude=*7&precise=1",
-        target,
-    ] {
-        connection.send(Request::get(target).bearer().bytes());
-        let head = connection.head().expect("a response");
-        let length = head
-            .field("content-length")
-            .and_then(|text| text.parse().ok());
-        let mut left: usize = length.expect("a length");
-        while left > 0 {
-            let piece = connection.take(left.min(1 << 20)).expect("the archive");
-            left -= piece.len();
-        }
-    }
-    let grown = peak() - before;
-    assert!(grown < 24, "{grown} MiB more than {before}");
-}
-
-fn wish_20_no_link_leads_out_while_somebody_swaps_them(driver: Driver) {
-    let daemon = Daemon::ready(driver);
-    for dir in ["t/a/deep", "outside/deep"] {
-        fs::create_dir_all(daemon.path(dir)).expect("the scratch directory is ours");
-        for file in 0..20 {
-            let content = if dir.starts_with("t/") {
-                "ours"
-            } else {
-                "secret"
-            };
-            let path = daemon.path(dir).join(format!("f{file}"));
-            fs::write(path, content).expect("the scratch directory is ours");
-        }
-    }
-    symlink(daemon.path("outside"), daemon.path("t/b")).expect("the scratch directory is ours");
-    symlink("../outside", daemon.path("t/c")).expect("the scratch directory is ours");
-    let done = AtomicBool::new(false);
-    let root = daemon.path("");
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let swap = |one: &str, other: &str| {
-                let here = rustix::fs::CWD;
-                let flags = rustix::fs::RenameFlags::EXCHANGE;
-                let (one, other) = (root.join(one), root.join(other));
-                rustix::fs::renameat_with(here, one, here, other, flags).expect("both are there");
-            };
-            while !done.load(Ordering::Relaxed) {
-                swap("t/a", "t/b");
-                swap("t/a", "t/c");
-            }
-        });
-        let mut whole = 0;
-        for round in 0..60 {
-            let follow = if round % 2 == 0 { "" } else { "&follow=1" };
-            let mut connection = daemon.connect();
-            let target = tar_at(daemon.path("t")) + follow;
-            connection.send(Request::get(target).bearer().bytes());
-            let (body, complete) = match connection.head() {
-                Ok(head) if head.status == 200 => received(&head, &mut connection),
-                // The walk itself met the change.
-                _ => continue,
-            };
-            assert!(
-                !body.windows(6).any(|bytes| bytes == b"secret"),
-                "round {round}"
-            );
-            whole += usize::from(complete);
-        }
-        done.store(true, Ordering::Relaxed);
-        assert!(whole > 0, "some are complete");
-    });
-}
-
-fn wish_21_a_tree_that_changes_never_gives_an_archive_that_looks_complete(driver: Driver) {
-    let setup = Setup::new(driver);
-    let daemon = setup.ready();
-    // Larger than all buffers on the way, and of no use to a coding.
-    let large = noise(32 << 20);
-    type Change = fn(&std::path::Path);
-    let changes: [(&str, bool, Change); 5] = [
-        ("grows", true, |path| {
-            fs::write(path, noise(9000)).expect("it is ours")
-        }),
-        ("shrinks", false, |path| {
-            fs::write(path, "short").expect("it is ours")
-        }),
-        ("vanishes", false, |path| {
-            fs::remove_file(path).expect("it is ours")
-        }),
-        ("becomes a link", false, |path| {
-            fs::remove_file(path).expect("it is ours");
-            symlink("a", path).expect("it is ours");
-        }),
-        ("becomes a directory", false, |path| {
-            fs::remove_file(path).expect("it is ours");
-            fs::create_dir(path).expect("it is ours");
-        }),
+    let old = [
+        dir("d"),
+        file("d/f", "old"),
+        link("s", "d/f"),
+        hard_link("h", "d/f"),
     ];
-    for (coding, changes) in [("identity", &changes[..]), ("zstd", &changes[..2])] {
-        for (how, stays_whole, change) in changes {
-            fs::create_dir(daemon.path("t")).expect("the scratch directory is ours");
-            fs::write(daemon.path("t/a"), &large).expect("the scratch directory is ours");
-            fs::write(daemon.path("t/last"), noise(1000)).expect("the scratch directory is ours");
-            let request = Request::get(tar_at(daemon.path("t"))).bearer();
-            let request = request.field("accept-encoding", coding);
+    daemon
+        .put(tar_at(daemon.path("root")), archive(old))
+        .bare(204);
+    let open = daemon.at_rest();
+    let before = exact(&daemon.path(""));
+    let new = archive([
+        file("d/f", noise(3 << 20)),
+        file("d/g", noise(100_000)),
+        link("s", "d/g"),
+        file("i", "new"),
+    ]);
+    let declared = Request::put(tar_at(daemon.path("root")))
+        .bearer()
+        .body(new.clone())
+        .bytes();
+    let pieces = new.chunks(64 << 10).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let chunked = Request::put(tar_at(daemon.path("root")))
+        .bearer()
+        .chunks(pieces)
+        .bytes();
+    for bytes in [declared, chunked] {
+        for part in [
+            200,
+            5_000,
+            bytes.len() / 3,
+            bytes.len() / 2,
+            bytes.len() - 1,
+        ] {
             let mut connection = daemon.connect();
-            connection.send(request.bytes());
-            let head = connection.head().expect("a response").is(200);
-            change(&daemon.path("t/last"));
-            let (body, complete) = received(&head, &mut connection);
-            assert_eq!(complete, *stays_whole, "{coding}: {how}");
-            if complete && coding == "identity" {
-                let packed = entries(&body);
-                assert_eq!(packed[2].data.len(), 1000, "it is cut at its planned size");
+            connection.send(&bytes[..part]);
+            connection.reset();
+            let mut connection = daemon.connect();
+            connection.send(&bytes[..part]);
+            connection.finish();
+            if let Ok(reply) = connection.reply_to("PUT") {
+                assert_eq!(reply.status, 400, "{reply:?}");
             }
-            fs::remove_dir_all(daemon.path("t")).expect("it is ours");
         }
     }
-    daemon.health();
+    daemon.holds_at_most(open);
+    same("a broken upload", &exact(&daemon.path("")), &before);
+    daemon.put(tar_at(daemon.path("root")), new).bare(204);
+    assert!(fs::read(daemon.path("root/d/f")).expect("it is there") == noise(3 << 20));
 }
 
-/// The body as it comes, and whether it came to its end.
-fn received(head: &crate::reply::Reply, connection: &mut Connection) -> (Vec<u8>, bool) {
-    if let Some(length) = head.field("content-length") {
-        let length: usize = length.parse().expect("a number");
-        return match connection.take(length) {
-            Ok(body) => (body, true),
-            Err(_) => (Vec::new(), false),
+fn wish_15_memory_does_not_grow_with_an_archive(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    daemon.at_rest();
+    let before = peak(&daemon);
+    let large = archive([file("a", vec![1; 50 << 20]), file("b", vec![2; 30 << 20])]);
+    let many = archive((0..10_000).map(|number| file(format!("directory/file-{number}"), "1")));
+    for body in [large, many] {
+        for way in ["", "&spool=off"] {
+            let target = format!(
+                "{}{way}",
+                tar_at(daemon.path(&format!("root{}", body.len())))
+            );
+            daemon.put(target, body.clone()).bare(204);
+        }
+    }
+    let grown = peak(&daemon) - before;
+    assert!(grown < 24 << 10, "{grown} KiB");
+}
+
+fn wish_20_holes_and_links_come_back_as_they_went(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let from = daemon.path("from");
+    fs::create_dir_all(from.join("d/e")).expect("ours");
+    let sparse = fs::File::create(from.join("d/sparse")).expect("ours");
+    sparse.set_len(40 << 20).expect("ours");
+    for offset in [0, 8 << 20, (40 << 20) - 4096] {
+        sparse.write_all_at(&noise(4096), offset).expect("ours");
+    }
+    fs::hard_link(from.join("d/sparse"), from.join("d/e/same")).expect("ours");
+    symlink("../d/sparse", from.join("d/link")).expect("ours");
+    symlink("nowhere", from.join("dangling")).expect("ours");
+    let body = daemon.get(tar_at(&from)).is(200).body;
+    assert!(
+        body.len() < 1 << 20,
+        "the holes are not sent: {}",
+        body.len()
+    );
+    for way in ["", "&spool=off"] {
+        let to = daemon.path(&format!("to{}", way.len()));
+        daemon
+            .put(format!("{}{way}", tar_at(&to)), body.clone())
+            .bare(204);
+        assert_eq!(inode(&to.join("d/sparse")), inode(&to.join("d/e/same")));
+        let found = fs::metadata(to.join("d/sparse")).expect("it is there");
+        assert_eq!(found.len(), 40 << 20);
+        assert!(found.blocks() * 512 < 1 << 20, "{} blocks", found.blocks());
+        assert!(
+            fs::read(to.join("d/link")).expect("a link")
+                == fs::read(from.join("d/sparse")).expect("ours")
+        );
+        assert_eq!(
+            fs::read_link(to.join("dangling")).expect("a link"),
+            Path::new("nowhere")
+        );
+        // Nobody follows the link that was sent, be it to a file or to a directory.
+        for name in ["d/link", "d/link/x", "dangling/x"] {
+            let before = exact(&to);
+            daemon
+                .put(tar_at(&to), archive([file(name, "x")]))
+                .explains(400);
+            same(name, &exact(&to), &before);
+        }
+    }
+}
+
+fn wish_22_no_program_and_no_path_to_one_is_needed(driver: Driver) {
+    let daemon = Setup::new(driver).env("PATH", "/nonexistent").ready();
+    let members = [
+        dir("d"),
+        file("d/f", noise(5000)),
+        file("large", noise(3 << 20)),
+    ];
+    let children = crate::process::children(daemon.pid()).len();
+    daemon
+        .put(tar_at(daemon.path("root")), archive(members))
+        .bare(204);
+    let body = daemon.get(tar_at(daemon.path("root"))).is(200).body;
+    daemon
+        .put(format!("{}&spool=off", tar_at(daemon.path("copy"))), body)
+        .bare(204);
+    same(
+        "a copy",
+        &exact(&daemon.path("copy/d")),
+        &exact(&daemon.path("root/d")),
+    );
+    assert_eq!(crate::process::children(daemon.pid()).len(), children);
+}
+
+fn a_tree_that_is_fetched_and_sent_back_is_the_same_tree(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    for round in 0..30 {
+        let from = daemon.path("from");
+        fs::create_dir(&from).expect("ours");
+        random.grow(&from);
+        let expected = whole_seconds(&from);
+        let body = daemon.get(tar_at(&from)).is(200).body;
+        for way in ["", "&spool=off"] {
+            let to = daemon.path("to");
+            daemon
+                .put(format!("{}{way}", tar_at(&to)), body.clone())
+                .bare(204);
+            same(
+                &format!("round {round}{way}"),
+                &whole_seconds(&to),
+                &expected,
+            );
+            fs::remove_dir_all(&to).expect("ours");
+        }
+        fs::remove_dir_all(&from).expect("ours");
+    }
+}
+
+/// A tree as an archive can hold it; the root itself is nobody's member.
+fn whole_seconds(root: &Path) -> Exact {
+    let mut seen = exact(root);
+    seen.remove(Path::new(""));
+    for about in seen.values_mut() {
+        about.mtime.1 = 0;
+    }
+    seen
+}
+
+/// The most memory that the daemon had so far, in KiB.
+fn peak(daemon: &Daemon) -> u64 {
+    let text = crate::process::status(daemon.pid(), "VmHWM");
+    let count = text.split_whitespace().next();
+    count
+        .and_then(|count| count.parse().ok())
+        .expect("kibibytes")
+}
+
+/// Numbers that look random and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    fn size(&mut self, bound: u64) -> usize {
+        usize::try_from(self.below(bound)).expect("small")
+    }
+
+    /// A name that few would choose.
+    fn name(&mut self) -> Vec<u8> {
+        let mut name = match self.below(12) {
+            0 => b"caf\xe9".to_vec(),
+            1 => b"new\nline".to_vec(),
+            2 => "\u{fc}ml\u{e4}ut \u{1f980}".as_bytes().to_vec(),
+            3 => b"n".repeat(101),
+            4 => b"m".repeat(240),
+            5 => b" ".to_vec(),
+            6 => b"back\\slash*?[".to_vec(),
+            7 => b"...".to_vec(),
+            8 => b"-rf".to_vec(),
+            9 => b"\x01\x7f\x80".to_vec(),
+            _ => b"plain".to_vec(),
         };
+        name.extend_from_slice(self.below(1000).to_string().as_bytes());
+        name
     }
-    let mut body = Vec::new();
-    loop {
-        match connection.chunk(body.len()) {
-            Ok(Some(piece)) => body.extend(piece),
-            Ok(None) => return (body, true),
-            Err(_) => return (body, false),
+
+    /// Puts things into an empty directory.
+    fn grow(&mut self, root: &Path) {
+        let mut dirs = vec![PathBuf::new()];
+        let mut files: Vec<PathBuf> = Vec::new();
+        for _ in 0..self.below(30) {
+            let parent = dirs[self.size(64) % dirs.len()].clone();
+            let name = parent.join(std::ffi::OsStr::from_bytes(&self.name()));
+            let path = root.join(&name);
+            if path.as_os_str().len() > 3000 || fs::symlink_metadata(&path).is_ok() {
+                continue;
+            }
+            match self.below(8) {
+                0 | 1 => {
+                    fs::create_dir(&path).expect("ours");
+                    dirs.push(name);
+                }
+                2 => symlink("plain", &path).expect("ours"),
+                3 if !files.is_empty() => {
+                    let target = &files[self.size(64) % files.len()];
+                    fs::hard_link(root.join(target), &path).expect("ours");
+                }
+                4 => {
+                    let made = fs::File::create(&path).expect("ours");
+                    made.set_len(1 << 20).expect("ours");
+                    made.write_all_at(b"data", self.below(1 << 19))
+                        .expect("ours");
+                    files.push(name);
+                }
+                5 => {
+                    let size = (1 << 20) + self.size(1 << 20);
+                    fs::write(&path, noise(size)).expect("ours");
+                    files.push(name);
+                }
+                _ => {
+                    let size = self.size(3000);
+                    fs::write(&path, noise(size)).expect("ours");
+                    files.push(name);
+                }
+            }
+        }
+        for name in files.iter().chain(dirs.iter().skip(1)) {
+            let is_dir = dirs.contains(name);
+            let modes = match is_dir {
+                true => [0o755, 0o700, 0o500, 0o750],
+                false => [0o644, 0o600, 0o444, 0o755],
+            };
+            let mode = modes[self.size(4)];
+            let path = root.join(name);
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
+        }
+        for name in files.iter().chain(dirs.iter().skip(1).rev()) {
+            let secs = self.below(2_000_000_000);
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+            let opened = fs::File::open(root.join(name)).expect("ours");
+            opened.set_modified(time).expect("ours");
         }
     }
 }
-
-/// The default of `--max-tar-members`.
-const ENTRIES: usize = 100_000;

@@ -7,7 +7,8 @@ use crate::api::intake;
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::{Kind, Result};
-use crate::fs::extract;
+use crate::fs::extract::{self, Terms};
+use crate::wire::http::query::Query;
 
 pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
     let root = path(&call.query)?;
@@ -15,6 +16,7 @@ pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
         return Err(Kind::Malformed.told("path must be absolute for extraction"));
     }
     let unspooled = choice(&call.query, "spool", "on", "off")?;
+    let terms = terms(&call.query)?;
     let mut body = intake::open(&app, "tar.write", &root, &call.fields, call.body)?;
     let limits = &app.config.limits;
     let limits = extract::Limits {
@@ -25,8 +27,38 @@ pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
         spool_memory: limits.spool_memory_bytes,
     };
     match unspooled {
-        false => extract::spooled(&root, body.as_mut(), &limits).await?,
-        true => extract::streamed(&root, body.as_mut(), &limits).await?,
+        false => extract::spooled(&root, body.as_mut(), &limits, terms).await?,
+        true => extract::streamed(&root, body.as_mut(), &limits, terms).await?,
     }
     Ok(Answer::Done)
 }
+
+fn terms(query: &Query) -> Result<Terms> {
+    let strip = match query.one("strip")? {
+        None => 0,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|count| *count <= MOST_STRIP)
+            .ok_or_else(|| {
+                Kind::Malformed.told(format!("strip must be a whole number up to {MOST_STRIP}"))
+            })?,
+    };
+    let owner = choice(query, "owner", "drop", "keep")?;
+    let xattrs = match query.one("xattrs")?.as_deref() {
+        None | Some("0" | "false") => false,
+        Some("1" | "true") => true,
+        Some(_) => return Err(Kind::Malformed.told("xattrs must be 1, true, 0 or false")),
+    };
+    if owner && !extract::may_give_away() {
+        return Err(Kind::Denied.told("owner=keep needs a daemon that may change owners"));
+    }
+    Ok(Terms {
+        strip,
+        owner,
+        xattrs,
+    })
+}
+
+/// Components of the longest path.
+const MOST_STRIP: usize = 2048;

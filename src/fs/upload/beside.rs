@@ -285,7 +285,11 @@ fn named(target: &Target, mode: Mode) -> Result<(OwnedFd, Option<Temporary>)> {
 }
 
 /// Gives an open file a name; the short way is for those with the right to, the other needs /proc.
-fn link(file: &File, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
+pub(in crate::fs) fn link(
+    file: &File,
+    dir: &OwnedFd,
+    leaf: &[u8],
+) -> std::result::Result<(), Errno> {
     match rustix::fs::linkat(file, "", dir, leaf, AtFlags::EMPTY_PATH) {
         Err(Errno::NOENT | Errno::PERM) => {}
         outcome => return outcome,

@@ -90,6 +90,9 @@ pub(super) fn draft(header: &Header, pending: Pending, at: u64) -> Result<Draft,
                     nanos: 0,
                 },
             },
+            uid: owner(records.uid, &header.as_old().uid),
+            gid: owner(records.gid, &header.as_old().gid),
+            xattrs: records.xattrs,
             at: started.unwrap_or(at),
             data_at: at + super::BLOCK,
             stored,
@@ -149,6 +152,12 @@ fn kind(flag: u8, path: &[u8]) -> Type {
         b'6' => Type::Fifo,
         other => Type::Unknown(other),
     }
+}
+
+/// The number of an owner; the last one of 32 bits means nobody to the kernel.
+fn owner(told: Option<u64>, field: &[u8]) -> Option<u32> {
+    let number = told.or_else(|| number::unsigned(field))?;
+    u32::try_from(number).ok().filter(|id| *id != u32::MAX)
 }
 
 /// Only files have data; the size of other types is a hint at most (POSIX), as GNU tar and Python read it.

@@ -4,6 +4,7 @@
 //! "Basic Tar Format" and "Storing Sparse Files".
 
 mod draft;
+mod guise;
 mod number;
 mod pax;
 pub mod scan;
@@ -72,6 +73,12 @@ pub struct Member {
     pub mode: u32,
     /// The time of last modification.
     pub mtime: Moment,
+    /// The numeric owner; `None` when the archive has none that a system could have.
+    pub uid: Option<u32>,
+    /// The numeric group, likewise.
+    pub gid: Option<u32>,
+    /// Extended attributes (`SCHILY.xattr.` records of pax): names and values, in order.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Offset of its first header block in the archive, extension headers included.
     pub at: u64,
     /// Offset of its data in the archive.

@@ -9,6 +9,9 @@ pub(super) struct Records {
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     pub(super) mtime: Option<Moment>,
+    pub(super) uid: Option<u64>,
+    pub(super) gid: Option<u64>,
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// `GNU.sparse.name`: the true name when `path` is a stand-in.
     pub(super) sparse_name: Option<Vec<u8>>,
     /// `GNU.sparse.size` (0.x) or `GNU.sparse.realsize` (1.0).
@@ -45,6 +48,8 @@ impl Records {
             b"size" => self.size = optional(value)?,
             b"mtime" if value.is_empty() => self.mtime = None,
             b"mtime" => self.mtime = Some(moment(value)?),
+            b"uid" => self.uid = owner(value),
+            b"gid" => self.gid = owner(value),
             b"GNU.sparse.name" => self.sparse_name = some(value),
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.real_size = optional(value)?,
             b"GNU.sparse.major" => self.major = optional(value)?,
@@ -59,7 +64,13 @@ impl Records {
                     .push(Segment { offset, length });
             }
             b"GNU.sparse.map" => self.runs = Some(map(value)?),
-            _ => {}
+            _ => {
+                if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                    let name = plain(name);
+                    self.xattrs.retain(|(known, _)| *known != name);
+                    self.xattrs.push((name, value.to_vec()));
+                }
+            }
         }
         Some(())
     }
@@ -85,6 +96,27 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn some(value: &[u8]) -> Option<Vec<u8>> {
     (!value.is_empty()).then(|| value.to_vec())
+}
+
+/// The name of an attribute, in which `=` and `%` are written as `%3D` and `%25` (GNU tar, star).
+fn plain(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match rest.get(..3) {
+            Some(b"%3D") => (b'=', &rest[3..]),
+            Some(b"%25") => (b'%', &rest[3..]),
+            _ => (*first, after),
+        };
+        plain.push(byte);
+        rest = after;
+    }
+    plain
+}
+
+/// The number of an owner; what is no number is beyond all that there are, since few ask for owners.
+fn owner(value: &[u8]) -> Option<u64> {
+    (!value.is_empty()).then(|| number(value).unwrap_or(u64::MAX))
 }
 
 fn optional(value: &[u8]) -> Option<Option<u64>> {
@@ -156,6 +188,18 @@ mod tests {
         let records = check(b"12 path=a=b\n14 linkpath=\xff\n11 size=42\n", Ok(()));
         assert_eq!(records.link.as_deref(), Some(b"\xff".as_slice()));
         assert_eq!(records.size, Some(42));
+    }
+
+    #[test]
+    fn attributes_and_owners_are_read() {
+        let text = b"32 SCHILY.xattr.user.a%3Db%25=c\n32 SCHILY.xattr.user.a%3Db%25=d\n";
+        let records = check(text, Ok(()));
+        assert_eq!(records.xattrs, [(b"user.a=b%".to_vec(), b"d".to_vec())]);
+        let records = check(b"15 uid=3000000\n9 gid=-1\n", Ok(()));
+        assert_eq!(
+            (records.uid, records.gid),
+            (Some(3_000_000), Some(u64::MAX))
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use tar::Header;
 
 use super::draft::{self, Draft, More, Pending};
-use super::{BLOCK, LONGEST_EXTENSION, Member, broken, padded, sparse};
+use super::{BLOCK, LONGEST_EXTENSION, Member, broken, guise, padded, sparse};
 use crate::error::Result;
 
 /// What the scanner has found.
@@ -128,14 +128,41 @@ impl Scanner {
                 left: 0,
                 padding: 0,
             } => Ok(()),
+            State::Header if self.offset == self.filled as u64 && self.guise().is_some() => {
+                Err(self.unsound(0))
+            }
             State::Header => Err(broken(self.offset, "it ends inside a header")),
             _ => Err(broken(self.offset, "it ends inside a member")),
+        }
+    }
+
+    /// Skips what has not come yet of the data of the last member: it is kept elsewhere. Its padding still comes.
+    pub fn pass(&mut self) {
+        if let State::Data { left, padding } = &mut self.state {
+            self.offset += *left;
+            self.state = State::Skip { left: *padding };
         }
     }
 
     /// True once the end marker was seen.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, State::End)
+    }
+
+    fn unsound(&self, at: u64) -> crate::error::Error {
+        match self.guise() {
+            Some(what) if at == 0 => broken(at, what),
+            _ => broken(at, "the checksum of a header is wrong"),
+        }
+    }
+
+    /// What the block looks like that is no header, as far as it has come.
+    fn guise(&self) -> Option<&'static str> {
+        let filled = match self.filled {
+            0 => self.block.as_bytes().as_slice(),
+            some => &self.block.as_bytes()[..some],
+        };
+        guise::recognize(filled)
     }
 
     /// Fills the block; true when it is whole.
@@ -171,7 +198,7 @@ impl Scanner {
             return Ok(None);
         }
         if !draft::is_sound(&self.block) {
-            return Err(broken(at, "the checksum of a header is wrong"));
+            return Err(self.unsound(at));
         }
         let flag = self.block.as_old().linkflag[0];
         if matches!(flag, b'L' | b'K' | b'x' | b'X' | b'g') {
