@@ -253,3 +253,91 @@ fn the_largest_lists_are_read_and_matched() {
         &["a/b", "cad"],
     );
 }
+
+/// What git leaves out of the same tree; `None` where it is not installed.
+fn ignored_by_git(
+    root: &std::path::Path,
+    patterns: &[String],
+    names: &[String],
+) -> Option<Vec<String>> {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command
+            .current_dir(root)
+            .args(["-c", "core.excludesFile=/dev/null"])
+            .args(arguments);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command
+    };
+    if !root.join(".git").exists() {
+        let made = git(&["init", "-q"]).status().ok()?;
+        assert!(made.success(), "a repository can be made");
+    }
+    std::fs::write(root.join(".git/info/exclude"), patterns.join("\n")).expect("it is ours");
+    let mut asked = git(&["check-ignore", "--no-index", "-z", "--stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("git was there");
+    let mut input = asked.stdin.take().expect("it is piped");
+    input
+        .write_all(names.join("\0").as_bytes())
+        .expect("git reads");
+    drop(input);
+    let told = asked.wait_with_output().expect("git ends");
+    let text = String::from_utf8(told.stdout).expect("the names are ASCII");
+    Some(text.split_terminator('\0').map(str::to_owned).collect())
+}
+
+#[test]
+fn excluding_agrees_with_git() {
+    let dir = super::super::testing::Dir::new();
+    let mut names = Vec::new();
+    for one in ["a", "b", "ab"] {
+        for two in ["a", "b.c", "ba"] {
+            let path = format!("{one}/{two}");
+            std::fs::create_dir_all(dir.path().join(&path)).expect("it is fresh");
+            for three in ["a", "c", "ab"] {
+                names.push(format!("{path}/{three}"));
+                std::fs::write(dir.path().join(&path).join(three), "").expect("it is fresh");
+            }
+            names.push(path);
+        }
+        names.push(one.to_owned());
+    }
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % limit as u64).expect("it is small")
+    };
+    // Two stars beside a letter are one, the manual says; git itself is not sure of that, so they are not compared.
+    let parts = [
+        "a", "b", "ab", "*", "a*", "?", "[ab]", "[!a]", "**", "*.c", "b*", "c", "\\a",
+    ];
+    for _ in 0..300 {
+        let patterns: Vec<String> = (0..=below(3))
+            .map(|_| {
+                let inner: Vec<_> = (0..=below(3)).map(|_| parts[below(parts.len())]).collect();
+                let sign = ["", "", "", "!"][below(4)];
+                let start = ["", "", "/"][below(3)];
+                let end = ["", "", "/"][below(3)];
+                format!("{sign}{start}{}{end}", inner.join("/"))
+            })
+            .collect();
+        let Some(ignored) = ignored_by_git(dir.path(), &patterns, &names) else {
+            return;
+        };
+        let filter = Filter::new(&[], &patterns).expect("the patterns are good");
+        for name in &names {
+            let is_dir = dir.path().join(name).is_dir();
+            let left = filter.judge(name.as_bytes(), is_dir) == Verdict::Skip;
+            assert_eq!(left, ignored.contains(name), "{name} by {patterns:?}");
+        }
+    }
+}
