@@ -8,6 +8,7 @@ pub mod files;
 pub mod hooks;
 pub mod intake;
 pub mod row;
+pub mod sync;
 pub mod system;
 pub mod transfers;
 
@@ -25,6 +26,7 @@ pub static TABLE: &[&[Row]] = &[
     hooks::ROWS,
     exec::ROWS,
     files::ROWS,
+    sync::ROWS,
     transfers::ROWS,
     system::ROWS,
 ];

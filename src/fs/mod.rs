@@ -7,6 +7,7 @@ pub mod file;
 pub mod filter;
 mod lent;
 pub mod lines;
+pub mod manifest;
 mod member;
 mod mount;
 pub mod pack;
