@@ -9,6 +9,7 @@ pub mod hooks;
 pub mod intake;
 pub mod precondition;
 pub mod row;
+pub mod sync;
 pub mod system;
 pub mod transfers;
 pub mod uploads;
@@ -27,6 +28,7 @@ pub static TABLE: &[&[Row]] = &[
     hooks::ROWS,
     exec::ROWS,
     files::ROWS,
+    sync::ROWS,
     transfers::ROWS,
     uploads::ROWS,
     system::ROWS,

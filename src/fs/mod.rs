@@ -12,6 +12,7 @@ mod landing;
 mod lent;
 pub mod lines;
 mod listed;
+pub mod manifest;
 mod member;
 mod mount;
 pub mod pack;

@@ -212,7 +212,7 @@ fn is_cached(file: &File, offset: u64, length: u64) -> bool {
 }
 
 /// Brings a span into the page cache, off the thread, unless it is there; a failure shows when the span is read.
-pub(super) async fn warm(file: &File, offset: u64, length: u64) {
+pub async fn warm(file: &File, offset: u64, length: u64) {
     if is_cached(file, offset, length) {
         return;
     }

@@ -18,6 +18,67 @@ impl Hasher {
     }
 }
 
+/// A way to make a digest of 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// SHA-256 (FIPS 180-4).
+    Sha256,
+    /// BLAKE3, in its default mode.
+    Blake3,
+}
+
+impl Algorithm {
+    /// The algorithm of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Sha256, Self::Blake3]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+
+    /// The name by which it is known.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha-256",
+            Self::Blake3 => "blake3",
+        }
+    }
+
+    /// A digest of nothing so far.
+    pub fn start(self) -> Sum {
+        match self {
+            Self::Sha256 => Sum::Sha256(Hasher::default()),
+            Self::Blake3 => Sum::Blake3(Box::default()),
+        }
+    }
+}
+
+/// A digest under way.
+#[derive(Clone)]
+pub enum Sum {
+    /// By [`Algorithm::Sha256`].
+    Sha256(Hasher),
+    /// By [`Algorithm::Blake3`].
+    Blake3(Box<blake3::Hasher>),
+}
+
+impl Sum {
+    /// Takes more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Blake3(hasher) => drop(hasher.update(bytes)),
+        }
+    }
+
+    /// The digest of all bytes.
+    pub fn finish(self) -> [u8; 32] {
+        match self {
+            Self::Sha256(hasher) => hasher.finish(),
+            Self::Blake3(hasher) => hasher.finalize().into(),
+        }
+    }
+}
+
 /// The digests that some bytes are expected to have; all that are given are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {

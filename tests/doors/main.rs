@@ -61,6 +61,7 @@ mod hooks;
 mod hostile;
 mod listeners;
 mod logs;
+mod manifest;
 mod routing;
 mod shutdown;
 mod smuggling;
