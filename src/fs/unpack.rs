@@ -37,6 +37,8 @@ struct Open {
     file: File,
     place: Place,
     attributes: Attributes,
+    /// True when we made it.
+    fresh: bool,
     /// True when it has its mode already.
     has_mode: bool,
     /// Set for a sparse file.
@@ -120,15 +122,24 @@ impl Unpacker {
             return Ok(());
         }
         // The name is taken by a file, which keeps its other names; or another filesystem begins on the way.
-        let (mut file, _) =
+        let (file, fresh) =
             create(&dir, leaf, attributes.mode).map_err(|errno| place.failed(errno))?;
-        let failed = |error| space::failed(error, "tar operation failed");
-        let mut from: &File = &landed;
-        std::io::Seek::rewind(&mut from).map_err(failed)?;
-        while std::io::copy(&mut from.take(CHECK_EVERY), &mut file).map_err(failed)? > 0 {
-            space::check_file(&file, &self.root, self.reserve)?;
+        if let Err(error) = self.copy(&landed, &file) {
+            if fresh {
+                let _ = clear(&dir, leaf);
+            }
+            return Err(error);
         }
         stamp::set(&file, &place, &attributes, false)
+    }
+
+    fn copy(&self, mut from: &File, mut to: &File) -> Result<()> {
+        let failed = |error| space::failed(error, "tar operation failed");
+        std::io::Seek::rewind(&mut from).map_err(failed)?;
+        while std::io::copy(&mut from.take(CHECK_EVERY), &mut to).map_err(failed)? > 0 {
+            space::check_file(to, &self.root, self.reserve)?;
+        }
+        Ok(())
     }
 
     /// Writes a piece of the data of the member that was begun last.
@@ -173,12 +184,16 @@ impl Unpacker {
 
     /// Sets modes and times that had to wait, deepest directories first; what cannot be set is left.
     ///
-    /// After a refusal, too: a file that is whole by then is ended, one that lacks bytes is left as it is.
+    /// After a refusal, too: a file that is whole by then is ended, one that we made and that lacks bytes goes again.
     pub(super) fn conclude(&mut self) {
         if self.open.as_ref().is_some_and(|open| open.left == 0) {
             let _ = self.finish();
         }
-        self.open = None;
+        if let Some(open) = self.open.take()
+            && open.fresh
+        {
+            self.remove(&open);
+        }
         for (name, late) in std::mem::take(&mut self.widened) {
             let (dir, leaf) = name.split();
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -196,6 +211,21 @@ impl Unpacker {
                 stamp::set_directory(&dir, late.owner, late.mode, late.mtime);
             }
         }
+    }
+
+    /// Takes the name of a file away, unless it is another file's by now.
+    fn remove(&mut self, open: &Open) {
+        let (dir, leaf) = open.place.name.split();
+        let is_it = |there: &rustix::fs::Stat| {
+            let ours = rustix::fs::fstat(&open.file);
+            ours.is_ok_and(|ours| (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino))
+        };
+        if let Ok(dir) = self.descent.enter(dir, Way::Looking)
+            && rustix::fs::statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|it| is_it(&it))
+        {
+            let _ = clear(&dir, leaf);
+        }
+        self.widened.remove(&open.place.name);
     }
 
     fn directory(&mut self, place: Place, wanted: &Attributes) -> Result<()> {
@@ -230,6 +260,7 @@ impl Unpacker {
             file,
             place,
             attributes: wanted,
+            fresh,
             has_mode,
             sparse,
             left: stored,
