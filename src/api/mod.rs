@@ -4,6 +4,7 @@ pub mod body;
 pub mod exec;
 pub mod files;
 pub mod hooks;
+pub mod paths;
 pub mod row;
 pub mod system;
 
@@ -17,7 +18,13 @@ use crate::error::{Kind, Result};
 use crate::wire::http::query::unescape;
 
 /// The operations, by room.
-pub static TABLE: &[&[Row]] = &[hooks::ROWS, exec::ROWS, files::ROWS, system::ROWS];
+pub static TABLE: &[&[Row]] = &[
+    hooks::ROWS,
+    exec::ROWS,
+    files::ROWS,
+    paths::ROWS,
+    system::ROWS,
+];
 
 /// What the table says about a method and a path.
 pub enum Found {

@@ -11,6 +11,7 @@ use super::lent::{Lent, unreadable};
 use super::lines::{self, Window};
 use super::mount;
 use super::range::Range;
+use super::stat::Time;
 use crate::error::{Error, Kind, Result};
 use crate::ring::{Fd, Outflow, buffers, clock, local, pool, turn};
 use crate::wire::tar::Segment;
@@ -45,18 +46,15 @@ impl Opened {
 
     /// A strong validator, quotes included: it changes with every change of the file that the kernel can tell.
     pub fn etag(&self) -> Option<String> {
-        let Stat {
-            st_ino,
-            st_mtime,
-            st_mtime_nsec,
-            st_ctime,
-            st_ctime_nsec,
-            ..
-        } = self.stat;
-        let size = self.size?;
-        Some(format!(
-            "\"{st_ino:x}-{size:x}-{st_mtime:x}.{st_mtime_nsec:x}-{st_ctime:x}.{st_ctime_nsec:x}\""
-        ))
+        let stat = &self.stat;
+        let time = |seconds, nanos| Time {
+            seconds,
+            // Less than a second, so it fits.
+            nanos: u32::try_from(nanos).unwrap_or(0),
+        };
+        let modified = time(stat.st_mtime, stat.st_mtime_nsec);
+        let changed = time(stat.st_ctime, stat.st_ctime_nsec);
+        Some(validator(stat.st_ino, self.size?, modified, changed))
     }
 
     /// The time of last modification, seconds since 1970.
@@ -99,6 +97,13 @@ impl Opened {
             spent: 0,
         }
     }
+}
+
+/// The strong validator of a regular file, quotes included.
+pub(super) fn validator(inode: u64, size: u64, modified: Time, changed: Time) -> String {
+    let time = |Time { seconds, nanos }| format!("{seconds:x}.{nanos:x}");
+    let (modified, changed) = (time(modified), time(changed));
+    format!("\"{inode:x}-{size:x}-{modified}-{changed}\"")
 }
 
 /// Reads a file from its start to its end.
