@@ -8,6 +8,7 @@ use std::rc::Rc;
 use crate::boot::Boot;
 use crate::config::Config;
 use crate::exec::{self, Execs};
+use crate::fs::watch::Allowance;
 use crate::health::Gauge;
 use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
@@ -28,6 +29,8 @@ pub struct App {
     pub image_environment: Rc<Vec<(OsString, OsString)>>,
     /// The last look at the disk.
     pub disk: Rc<Gauge>,
+    /// How much may be watched.
+    pub watches: Allowance,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
 }
@@ -65,6 +68,7 @@ impl App {
             execs: Rc::new(execs.within(subtree)),
             image_environment: Rc::new(image.collect()),
             disk: Rc::default(),
+            watches: Allowance::new(config.limits.max_watches),
             connections: Connections::default(),
             config,
         }

@@ -1,8 +1,9 @@
-//! Operations on names: what is there, and making, moving and removing it.
+//! Operations on names: what is there, and making, moving, removing and watching it.
 
 mod change;
 mod document;
 mod list;
+mod watch;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -73,6 +74,23 @@ pub static ROWS: &[Row] = &[
         about: "removes an entry, and on request all that is below it",
         errors: CHANGES,
         run: |app, call| -> Run { Box::pin(change::remove(app, call)) },
+    },
+    Row {
+        name: "path.watch",
+        method: Method::Get,
+        path: "/v1/fs/watch",
+        access: Access::Bearer,
+        form: Form::Json,
+        about: "tells changes of a file or directory as they happen",
+        errors: &[
+            Kind::Malformed,
+            Kind::NotFound,
+            Kind::Denied,
+            Kind::Unsupported,
+            Kind::Busy,
+            Kind::Internal,
+        ],
+        run: |app, call| -> Run { Box::pin(watch::watch(app, call)) },
     },
 ];
 

@@ -24,6 +24,7 @@ mod target;
 mod unpack;
 pub mod upload;
 mod walk;
+pub mod watch;
 
 #[cfg(test)]
 mod testing;

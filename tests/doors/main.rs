@@ -17,6 +17,7 @@ mod reply;
 mod request;
 mod scratch;
 mod terminal;
+mod watcher;
 
 mod access;
 mod bodies;
@@ -63,6 +64,8 @@ mod tar_read;
 mod tar_refused;
 mod tar_sparse;
 mod tar_write;
+mod watch;
+mod watch_trees;
 mod wishes_latency;
 mod wishes_output;
 mod wishes_process;
