@@ -289,10 +289,13 @@ impl Listing {
         let dir = self.descent.enter(&path, Way::Looking);
         let dir = dir.map_err(|stop| stop.errno)?;
         let held: usize = self.frames.iter().map(|frame| frame.held).sum();
+        let left = BUDGET.saturating_sub(held);
+        let is_last_level = self.frames.len() + 1 >= self.ask.depth;
+        let budget = if is_last_level { left } else { left / 2 };
         let mut names = Smallest {
             names: BinaryHeap::new(),
             held: 0,
-            budget: (BUDGET.saturating_sub(held) / 2).max(LEAST_BUDGET),
+            budget: budget.max(LEAST_BUDGET),
             // One more than will be told: it says whether there is more.
             most: usize::try_from(self.ask.limit - self.told)
                 .unwrap_or(usize::MAX)

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
-use crate::paths::{mkdir, rename};
+use crate::paths::{mkdir, page, rename};
 use crate::process::is_root;
-use crate::request::Request;
+use crate::request::{Request, file_at};
 use crate::scratch::{inode, mode, names, noise, tree, tree_is};
 
 both![
@@ -34,6 +34,7 @@ both![
     what_is_replaced_on_another_mount_stays_until_the_move_is_whole,
     a_move_that_does_not_fit_leaves_everything_as_it_was,
     a_source_that_cannot_be_removed_is_not_moved,
+    a_source_that_turns_out_to_stay_puts_everything_back,
     moves_at_once_to_one_name_have_one_winner,
 ];
 
@@ -427,7 +428,7 @@ fn a_move_that_does_not_fit_leaves_everything_as_it_was(driver: Driver) {
     let more = json!({"parents": true});
     rename(&daemon, "f", "m/a/f", &more).refuses(507, "disk_full");
     assert_eq!(tree(&daemon.path("")), before);
-    let (left, _) = crate::paths::page(&daemon, "m", "");
+    let (left, _) = page(&daemon, "m", "");
     assert_eq!(left, [""; 0]);
 }
 
@@ -446,6 +447,37 @@ fn a_source_that_cannot_be_removed_is_not_moved(driver: Driver) {
     rename(&daemon, "m/f", "there/f", &json!({})).refuses(403, "permission_denied");
     mkdir(&daemon, "m/d", "").refuses(403, "permission_denied");
     assert_eq!(tree(&daemon.path("")), before);
+}
+
+fn a_source_that_turns_out_to_stay_puts_everything_back(driver: Driver) {
+    if !is_root("a mount of the daemon's own") {
+        return;
+    }
+    let setup = Setup::new(driver).flag("--disk-reserve-bytes", "0");
+    fs::create_dir(setup.path("m")).expect("ours");
+    fs::create_dir(setup.path("sticky")).expect("ours");
+    fs::set_permissions(setup.path("sticky"), fs::Permissions::from_mode(0o1777)).expect("ours");
+    fs::write(setup.path("sticky/f"), "ours").expect("ours");
+    symlink("none", setup.path("sticky/l")).expect("ours");
+    // Files of root in a sticky directory: everybody may write there, but only root may remove them.
+    let other = "exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+    let place = setup.path("m").display().to_string();
+    let mount = format!("-t tmpfs -o mode=1777 tmpfs {place} && {other}");
+    let daemon = setup.with_mount(&mount).ready();
+    daemon.put(file_at(daemon.path("m/there")), "old").is(204);
+    let picture = || {
+        let there = daemon.get(file_at(daemon.path("m/there"))).is(200).text();
+        (tree(&daemon.path("sticky")), page(&daemon, "m", ""), there)
+    };
+    let before = picture();
+    for name in ["sticky/f", "sticky/l"] {
+        rename(&daemon, name, "m/new/f", &json!({"parents": true}))
+            .refuses(403, "permission_denied");
+        rename(&daemon, name, "m/f", &json!({"replace": true})).refuses(403, "permission_denied");
+        rename(&daemon, name, "m/there", &json!({"replace": true}))
+            .refuses(403, "permission_denied");
+        assert_eq!(picture(), before, "{name}");
+    }
 }
 
 fn moves_at_once_to_one_name_have_one_winner(driver: Driver) {
