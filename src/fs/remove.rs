@@ -448,3 +448,79 @@ const READ: usize = 16 * 1024;
 const CHANGES: usize = 16;
 /// How often a directory is entered again because somebody fills it.
 const AGAIN: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::super::testing::{Dir, listing};
+    use super::*;
+
+    fn removal(path: &Path) -> Removal {
+        let entry = Entry::of(path, REMOVE).expect("its directory is there");
+        Removal::new(entry, path.to_owned())
+    }
+
+    fn step(removal: &mut Removal) -> std::result::Result<bool, Errno> {
+        removal.step().map_err(|stop| stop.errno)
+    }
+
+    #[test]
+    fn what_has_become_a_link_is_not_entered() {
+        let dir = Dir::new();
+        fs::create_dir_all(dir.path().join("outside/kept")).expect("ours");
+        fs::create_dir_all(dir.path().join("t/x")).expect("ours");
+        let mut removal = removal(&dir.path().join("t"));
+        assert_eq!(step(&mut removal), Ok(false));
+        assert_eq!(removal.levels.len(), 1);
+        symlink("../outside", dir.path().join("t/link")).expect("ours");
+        assert_eq!(removal.descend(Some(b"link")).ok(), Some(false));
+        assert_eq!(removal.descend(Some(b"none")).ok(), Some(false));
+        assert_eq!(removal.descend(Some(b"x")).ok(), Some(true));
+    }
+
+    #[test]
+    fn the_way_back_up_ends_where_it_leads_elsewhere() {
+        let dir = Dir::new();
+        // Deeper than the way up is long: whoever followed it would still not leave the directory of this test.
+        let outside = dir
+            .path()
+            .join("fence/fence/fence/fence/fence/fence/outside");
+        fs::create_dir_all(outside.join("kept/x")).expect("ours");
+        let before = listing(&outside);
+        let depth = KEPT + 10;
+        let chain = vec!["d"; depth].join("/");
+        fs::create_dir_all(dir.path().join("t").join(chain)).expect("ours");
+        let mut removal = removal(&dir.path().join("t"));
+        while removal.levels.len() < depth {
+            assert_eq!(step(&mut removal), Ok(false));
+        }
+        let moved = outside.join("moved");
+        fs::rename(dir.path().join("t/d/d"), &moved).expect("ours");
+        let end = loop {
+            match step(&mut removal) {
+                Ok(false) => {}
+                end => break end,
+            }
+        };
+        assert_eq!(end, Err(Errno::STALE));
+        fs::remove_dir_all(&moved).expect("what was moved is not removed to its end");
+        assert_eq!(listing(&outside), before);
+    }
+
+    #[test]
+    fn names_are_read_from_the_last_to_the_first() {
+        let mut names = Vec::new();
+        for (kind, name) in [(DIRECTORY, &b"a"[..]), (0, b"\n\xff\0\0")] {
+            names.push(kind);
+            names.extend_from_slice(name);
+            let length = u16::try_from(name.len()).expect("short");
+            names.extend_from_slice(&length.to_ne_bytes());
+        }
+        assert_eq!(last(&names), Some((0, &b"\n\xff\0\0"[..])));
+        names.truncate(names.len() - 4 - FRAME);
+        assert_eq!(last(&names), Some((DIRECTORY, &b"a"[..])));
+        assert_eq!(last(&[]), None);
+    }
+}

@@ -167,7 +167,11 @@ fn what_the_daemon_needs_stays(driver: Driver) {
             assert!(reply.text().contains("the daemon works in"), "{reply:?}");
         }
     }
-    for path in ["/", ".", "..", "/..", "", "//", "x/..", "x/."] {
+    // Never with recursive where a defect would reach this machine.
+    for path in ["/", "/..", "//", "/./."] {
+        remove(&daemon, path, "").refuses(400, "malformed_request");
+    }
+    for path in [".", "..", "", "x/..", "x/."] {
         remove(&daemon, path, "&recursive=1").refuses(400, "malformed_request");
     }
     assert!(work.is_dir() && daemon.temporary().is_dir());
@@ -335,7 +339,8 @@ fn directories_that_are_swapped_for_links_lead_nowhere(driver: Driver) {
 
 fn directories_that_are_moved_away_lead_nowhere(driver: Driver) {
     let daemon = Daemon::ready(driver);
-    let outside = daemon.path("outside");
+    // Deeper than the way up is long: whoever followed it would still not leave the directory of this test.
+    let outside = daemon.path("fence/fence/fence/fence/fence/fence/outside");
     fs::create_dir_all(outside.join("kept/x")).expect("ours");
     fs::write(outside.join("f"), "kept").expect("ours");
     for round in 0..5 {
