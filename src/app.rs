@@ -1,5 +1,7 @@
 //! The state of the daemon: what the operations share, on one thread.
 
+pub mod transfers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,6 +16,7 @@ use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
 use crate::ring::notify::Event;
 use crate::ring::process;
+use transfers::Transfers;
 
 /// Everything that lives as long as the daemon.
 pub struct App {
@@ -33,6 +36,8 @@ pub struct App {
     pub watches: Allowance,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
+    /// Bodies under way.
+    pub transfers: Rc<Transfers>,
 }
 
 impl App {
@@ -70,6 +75,7 @@ impl App {
             disk: Rc::default(),
             watches: Allowance::new(config.limits.max_watches),
             connections: Connections::default(),
+            transfers: Rc::default(),
             config,
         }
     }

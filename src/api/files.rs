@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use super::row::{Access, Form, Method, Row, Run};
 use crate::error::{Kind, Result};
-use crate::wire::http::head::Fields;
 use crate::wire::http::query::Query;
 
 /// The rows of this room.
@@ -77,17 +76,6 @@ pub static ROWS: &[Row] = &[
         run: |app, call| -> Run { Box::pin(tar_write::write(app, call)) },
     },
 ];
-
-/// Refuses a body in a content coding: bodies are stored as they are sent.
-fn uncoded(fields: &Fields) -> Result<()> {
-    let coded = |value: &[u8]| !value.trim_ascii().eq_ignore_ascii_case(b"identity");
-    if fields.all("content-encoding").any(coded) {
-        return Err(
-            Kind::UnsupportedCoding.told("the body is in a content coding that is not known here")
-        );
-    }
-    Ok(())
-}
 
 fn path(query: &Query) -> Result<PathBuf> {
     match query.one("path") {

@@ -1,12 +1,16 @@
 //! What can be asked: the table of operations, and how a path finds its row.
 
 pub mod body;
+pub mod coding;
+pub mod digest;
 pub mod exec;
 pub mod files;
 pub mod hooks;
+pub mod intake;
 pub mod paths;
 pub mod row;
 pub mod system;
+pub mod transfers;
 
 use std::collections::BTreeSet;
 
@@ -23,6 +27,7 @@ pub static TABLE: &[&[Row]] = &[
     exec::ROWS,
     files::ROWS,
     paths::ROWS,
+    transfers::ROWS,
     system::ROWS,
 ];
 

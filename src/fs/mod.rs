@@ -6,6 +6,7 @@ mod confine;
 mod entry;
 pub mod extract;
 pub mod file;
+pub mod filter;
 mod lent;
 pub mod lines;
 pub mod list;

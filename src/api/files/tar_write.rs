@@ -2,19 +2,20 @@
 
 use std::rc::Rc;
 
-use super::{choice, path, uncoded};
+use super::{choice, path};
+use crate::api::intake;
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::fs::extract;
 
-pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
+pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
     let root = path(&call.query)?;
     if !root.is_absolute() {
         return Err(Kind::Malformed.told("path must be absolute for extraction"));
     }
     let unspooled = choice(&call.query, "spool", "on", "off")?;
-    uncoded(&call.fields)?;
+    let mut body = intake::open(&app, "tar.write", &root, &call.fields, call.body)?;
     let limits = &app.config.limits;
     let limits = extract::Limits {
         members: limits.max_tar_members,
@@ -24,8 +25,8 @@ pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
         spool_memory: limits.spool_memory_bytes,
     };
     match unspooled {
-        false => extract::spooled(&root, call.body.as_mut(), &limits).await?,
-        true => extract::streamed(&root, call.body.as_mut(), &limits).await?,
+        false => extract::spooled(&root, body.as_mut(), &limits).await?,
+        true => extract::streamed(&root, body.as_mut(), &limits).await?,
     }
     Ok(Answer::Done)
 }

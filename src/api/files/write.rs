@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
-use super::{choice, path, uncoded};
+use super::{choice, path};
+use crate::api::intake;
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::Result;
 use crate::fs::upload::{self, Upload};
 
-pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
+pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
     let upload = Upload {
         path: path(&call.query)?,
         mode: call
@@ -20,7 +21,7 @@ pub(super) async fn write(app: Rc<App>, mut call: Call) -> Result<Answer> {
         reserve: app.config.limits.disk_reserve_bytes,
         spool_dir: app.config.limits.spool_dir.clone(),
     };
-    uncoded(&call.fields)?;
-    upload::write(upload, call.body.as_mut()).await?;
+    let mut body = intake::open(&app, "file.write", &upload.path, &call.fields, call.body)?;
+    upload::write(upload, body.as_mut()).await?;
     Ok(Answer::Done)
 }

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::StatusCode;
 use serde::Serialize;
 
+use crate::api::coding::ACCEPTED;
 use crate::api::system::VERSION;
 use crate::api::{Form, Part};
 use crate::error::{Error, Kind};
@@ -98,7 +99,9 @@ impl Whole {
         }
         match kind {
             Kind::Busy => whole.fields.push(("retry-after", "1".into())),
-            Kind::UnsupportedCoding => whole.fields.push(("accept-encoding", "identity".into())),
+            Kind::UnsupportedCoding => {
+                whole.fields.push(("accept-encoding", ACCEPTED.into()));
+            }
             _ => {}
         }
         whole

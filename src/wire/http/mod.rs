@@ -2,6 +2,7 @@
 
 pub mod chunked;
 pub mod date;
+pub mod dictionary;
 pub mod head;
 pub mod query;
 pub mod reply;
