@@ -11,6 +11,7 @@ use crate::boot::Boot;
 use crate::config::Config;
 use crate::exec::{self, Execs};
 use crate::fs::resumable::{self, Uploads};
+use crate::fs::watch::Allowance;
 use crate::health::Gauge;
 use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
@@ -34,6 +35,8 @@ pub struct App {
     pub image_environment: Rc<Vec<(OsString, OsString)>>,
     /// The last look at the disk.
     pub disk: Rc<Gauge>,
+    /// How much may be watched.
+    pub watches: Allowance,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
     /// Bodies under way.
@@ -78,6 +81,7 @@ impl App {
             uploads,
             image_environment: Rc::new(image.collect()),
             disk: Rc::default(),
+            watches: Allowance::new(config.limits.max_watches),
             connections: Connections::default(),
             transfers: Rc::default(),
             config,

@@ -7,6 +7,7 @@ pub mod exec;
 pub mod files;
 pub mod hooks;
 pub mod intake;
+pub mod paths;
 pub mod precondition;
 pub mod row;
 pub mod sync;
@@ -29,6 +30,7 @@ pub static TABLE: &[&[Row]] = &[
     exec::ROWS,
     files::ROWS,
     sync::ROWS,
+    paths::ROWS,
     transfers::ROWS,
     uploads::ROWS,
     system::ROWS,

@@ -332,6 +332,15 @@ pub static SETTINGS: &[Setting] = &[
         "free space below which writes are refused with 507; 0 disables the check"
     ),
     number!(
+        "max-watches",
+        None,
+        "8192",
+        "COUNT",
+        limits.max_watches,
+        (1, 1 << 20),
+        "directories and files that are watched at once, by all clients together; past it a watch is answered 503"
+    ),
+    number!(
         "max-tar-members",
         None,
         "100000",

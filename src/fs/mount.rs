@@ -1,9 +1,13 @@
-//! What kind of filesystem a file is on, for helper threads: asking may itself wait for a server.
+//! What kind of filesystem a file is on, and where others begin, for helper threads: asking may itself wait for a server.
 
-use std::os::fd::AsFd;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use rustix::fs::StatFs;
 
+use crate::error::{Kind, Result};
 use crate::ring::local;
 
 /// True for a filesystem on a disk or in the memory of this machine: what is cached of it answers at once.
@@ -25,6 +29,51 @@ pub(super) fn is_pseudo(fd: impl AsFd) -> bool {
 /// The same of what fstatfs(2) has told.
 pub(super) fn is_made_up(fs: &StatFs) -> bool {
     PSEUDO.contains(&fs.f_type.cast_unsigned())
+}
+
+/// A mount point at `dir` or below it, if there is one.
+///
+/// # Errors
+/// `Internal` when nobody can tell.
+pub(super) fn below(dir: &OwnedFd) -> Result<Option<PathBuf>> {
+    let unknown = |error: std::io::Error| {
+        let told = "cannot tell where file systems are mounted";
+        Kind::Internal.told(told).because(error)
+    };
+    let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    let top = std::fs::read_link(link).map_err(unknown)?;
+    let table = std::fs::read("/proc/self/mountinfo").map_err(unknown)?;
+    Ok(points(&table).find(|point| point.starts_with(&top)))
+}
+
+/// The mount points of a table (proc_pid_mountinfo(5)).
+fn points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| {
+        let point = line.split(|byte| *byte == b' ').nth(4)?;
+        Some(PathBuf::from(OsString::from_vec(unescaped(point))))
+    })
+}
+
+/// Decodes what the kernel writes as three octal digits.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|_| *byte == b'\\');
+        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
+            Some(code) => {
+                bytes.push(code);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    bytes
 }
 
 /// Magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, bpf, efivarfs,
@@ -66,5 +115,13 @@ mod tests {
         check("/proc/self/stat", false, true);
         check("/sys", false, true);
         check("/dev", true, false);
+    }
+
+    #[test]
+    fn mount_points_are_read_as_they_are_named() {
+        let table =
+            b"22 1 0:21 / /proc rw - proc proc rw\n23 1 0:3 / /a\\040b\\134c rw - tmpfs x rw\n";
+        let found: Vec<_> = points(table).collect();
+        assert_eq!(found, [PathBuf::from("/proc"), PathBuf::from("/a b\\c")]);
     }
 }

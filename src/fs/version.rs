@@ -1,6 +1,6 @@
 //! What tells one version of a file from another, as far as the kernel can tell.
 
-use rustix::fs::Stat;
+use rustix::fs::{Stat, Statx, StatxTimestamp};
 
 /// A version of a file: it changes with every write, every change of mode or owner, and every replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,18 @@ impl Version {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             modified: time(stat.st_mtime, stat.st_mtime_nsec),
             changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// The version that has this status, asked for with another call (statx(2)).
+    pub fn of_statx(found: &Statx) -> Self {
+        let time = |at: StatxTimestamp| (at.tv_sec, i64::from(at.tv_nsec));
+        Self {
+            device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            size: found.stx_size,
+            modified: time(found.stx_mtime),
+            changed: time(found.stx_ctime),
         }
     }
 

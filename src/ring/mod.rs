@@ -15,6 +15,7 @@ pub mod fd;
 pub mod file;
 pub mod flow;
 pub mod guard;
+pub mod inotify;
 pub mod listener;
 pub mod local;
 pub mod notify;

@@ -16,7 +16,7 @@ use crate::error::{Kind, Result};
 use crate::fs::confine::{Descent, Way};
 use crate::fs::filter::Verdict as Choice;
 use crate::fs::member::PATH_BYTES;
-use crate::fs::{mount, walk};
+use crate::fs::{mount, tree};
 
 /// A walk that can be interrupted after any entry.
 pub(super) struct Walker {
@@ -84,7 +84,7 @@ impl Walker {
     /// # Errors
     /// `NotFound`, `Malformed` when it is no directory, else `Internal`.
     pub(super) fn open(path: &Path, options: Options) -> Result<Self> {
-        let root = walk::open(path)?;
+        let root = tree::open(path)?;
         let unread = |errno| Kind::Internal.told("cannot read directory").because(errno);
         let stat = rustix::fs::fstat(&root).map_err(unread)?;
         let mut walker = Self {
