@@ -52,6 +52,7 @@ mod hostile;
 mod listeners;
 mod logs;
 mod manifest;
+mod manifest_digests;
 mod routing;
 mod shutdown;
 mod smuggling;
