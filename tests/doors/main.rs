@@ -68,6 +68,7 @@ mod paths_change;
 mod paths_list;
 mod paths_remove;
 mod paths_stat;
+mod manifest_digests;
 mod routing;
 mod shutdown;
 mod smuggling;
