@@ -1,5 +1,6 @@
 //! The state of the daemon: what the operations share, on one thread.
 
+pub mod coding;
 pub mod transfers;
 
 use std::cell::{Cell, RefCell};
@@ -39,6 +40,8 @@ pub struct App {
     pub watches: Allowance,
     /// The connections of every door, and whether they are asked to end.
     pub connections: Connections,
+    /// What content codings may take.
+    pub coding_memory: Rc<coding::Memory>,
     /// Bodies under way.
     pub transfers: Rc<Transfers>,
 }
@@ -83,6 +86,7 @@ impl App {
             disk: Rc::default(),
             watches: Allowance::new(config.limits.max_watches),
             connections: Connections::default(),
+            coding_memory: coding::Memory::new(config.limits.max_coding_memory),
             transfers: Rc::default(),
             config,
         }

@@ -6,6 +6,8 @@ use std::pin::Pin;
 
 use super::digest::{self, Hasher};
 use super::row::{Produce, Source};
+use crate::app::App;
+use crate::app::coding::Claim;
 use crate::error::{Error, Kind, Result};
 use crate::ring::{self, Frame, Outflow, Step, buffers, file, pool};
 pub use crate::wire::coding::Coding;
@@ -78,10 +80,14 @@ pub fn tag(etag: &str, coding: Coding) -> String {
 ///
 /// A `repr-digest` that it announces is replaced by that of the coded bytes, which are what the field is about
 /// (RFC 9530, section 3.1), as a trailer. A part of a whole stays as it is.
-pub fn encode(source: Source, coding: Coding) -> Source {
+/// When the codings under way leave no memory for another one, it stays as it is, too.
+pub fn encode(app: &App, source: Source, coding: Coding) -> Source {
     if source.part.is_some() {
         return source;
     }
+    let Ok(claim) = app.coding_memory.claim(Encoder::memory(coding)) else {
+        return source;
+    };
     let mut fields = source.fields;
     let is_digest = |(name, value): &(&str, String)| {
         *name == REPR || (*name == "trailer" && value.eq_ignore_ascii_case(REPR))
@@ -106,6 +112,7 @@ pub fn encode(source: Source, coding: Coding) -> Source {
         fields,
         produce: Box::new(Coded {
             plain,
+            _claim: claim,
             coding,
             with_digest,
         }),
@@ -154,6 +161,7 @@ fn thousandths(text: &str) -> Option<u16> {
 /// A body that is compressed on its way.
 struct Coded {
     plain: Box<dyn Produce>,
+    _claim: Claim,
     coding: Coding,
     with_digest: bool,
 }

@@ -32,7 +32,7 @@ pub static ROWS: &[Row] = &[
             Kind::TooLarge,
             Kind::Internal,
         ],
-        run: |_, call| -> Run { Box::pin(read::read(call)) },
+        run: |app, call| -> Run { Box::pin(read::read(app, call)) },
     },
     Row {
         name: "file.write",

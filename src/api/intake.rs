@@ -12,6 +12,7 @@ use std::rc::Rc;
 use super::coding::{self, Coding};
 use super::digest::{self, Comparison, Expected};
 use crate::app::App;
+use crate::app::coding::{Claim, Memory};
 use crate::app::transfers::Place;
 use crate::error::{Kind, Result};
 use crate::ring::{Inflow, Step, buffers, pool};
@@ -22,7 +23,8 @@ use crate::wire::http::head::Fields;
 ///
 /// # Errors
 /// `UnsupportedCoding`; `Malformed` for a digest field that is none. The reads fail with `Malformed` for what cannot be
-/// decoded or has another digest, and with `TooLarge` when more comes out than a body of this operation may have.
+/// decoded or has another digest, with `TooLarge` when more comes out than a body of this operation may have, and with
+/// `Busy` when the bodies that are decoded at the same time leave no memory for it.
 pub fn open(
     app: &Rc<App>,
     operation: &'static str,
@@ -52,7 +54,7 @@ pub fn open(
     }
     let limit = bound(app, operation);
     for coding in codings {
-        flow = Box::new(Decoded::new(flow, coding, limit)?);
+        flow = Box::new(Decoded::new(flow, coding, limit, &app.coding_memory)?);
     }
     if let Some(expected) = repr {
         flow = Box::new(Checked {
@@ -207,6 +209,7 @@ impl Inflow for Checked {
 struct Decoded {
     inner: Box<dyn Inflow>,
     tool: Option<Tool>,
+    claim: Claim,
     /// Bytes that may still come out.
     allowed: u64,
     limit: u64,
@@ -222,11 +225,18 @@ struct Tool {
 }
 
 impl Decoded {
-    fn new(inner: Box<dyn Inflow>, coding: Coding, limit: u64) -> Result<Self> {
+    fn new(
+        inner: Box<dyn Inflow>,
+        coding: Coding,
+        limit: u64,
+        memory: &Rc<Memory>,
+    ) -> Result<Self> {
+        let decoder = Decoder::new(coding)?;
         Ok(Self {
             inner,
+            claim: memory.claim(decoder.memory())?,
             tool: Some(Tool {
-                decoder: Decoder::new(coding)?,
+                decoder,
                 coded: Vec::new(),
                 used: 0,
             }),
@@ -262,6 +272,10 @@ impl Decoded {
                 false => tool.coded.len() - tool.used,
             };
             work(size, &mut self.tool, into, Tool::decode).await??;
+            // A window is as large as its frame says.
+            if let Some(tool) = &self.tool {
+                self.claim.grow_to(tool.decoder.memory())?;
+            }
         }
         let count = into.len() - before;
         let allowed = self.allowed.checked_sub(count as u64);

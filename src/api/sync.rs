@@ -97,7 +97,7 @@ async fn tell(app: Rc<App>, mut call: Call) -> Result<Answer> {
         }),
     };
     Ok(Answer::Bytes(match coding::preferred(&call.fields) {
-        Some(coding) => coding::encode(source, coding),
+        Some(coding) => coding::encode(&app, source, coding),
         None => source,
     }))
 }

@@ -54,6 +54,7 @@ pub struct Limits {
     pub max_tar_bytes: u64,
     pub spool_dir: PathBuf,
     pub spool_memory_bytes: u64,
+    pub max_coding_memory: u64,
     pub max_uploads: usize,
     pub upload_ttl: Duration,
 }
@@ -176,6 +177,7 @@ impl Config {
                 max_tar_bytes: 0,
                 spool_dir: PathBuf::new(),
                 spool_memory_bytes: 0,
+                max_coding_memory: 0,
                 max_uploads: 0,
                 upload_ttl: Duration::ZERO,
             },

@@ -384,6 +384,15 @@ pub static SETTINGS: &[Setting] = &[
         "size up to which an uploaded archive waits in memory"
     ),
     number!(
+        "max-coding-memory",
+        None,
+        "67108864",
+        "BYTES",
+        limits.max_coding_memory,
+        (1, u64::MAX),
+        "memory that zstd and gzip may take, of all bodies together; past it uploads are answered 503, answers are sent plain"
+    ),
+    number!(
         "max-uploads",
         None,
         "256",

@@ -76,6 +76,15 @@ impl Decoder {
         })
     }
 
+    /// Bytes of memory that it takes now.
+    pub fn memory(&self) -> u64 {
+        let bytes = match &self.tool {
+            Undo::Zstd(context, _) => context.sizeof(),
+            Undo::Gzip(_) => GZIP_MEMORY,
+        };
+        bytes as u64
+    }
+
     /// True when a call without further input may yield bytes.
     pub fn holds_back(&self) -> bool {
         self.holds_back
@@ -209,6 +218,14 @@ enum Do {
 }
 
 impl Encoder {
+    /// Bytes of memory that an encoder of this coding takes.
+    pub fn memory(coding: Coding) -> u64 {
+        match coding {
+            Coding::Zstd => 2 << 20,
+            Coding::Gzip => 512 << 10,
+        }
+    }
+
     /// An encoder at the start of a body.
     ///
     /// # Errors
@@ -305,6 +322,8 @@ const WINDOW_LOG: u32 = 23;
 const FIRST: usize = 5;
 /// The window of gzip, 32 KiB.
 const GZIP_WINDOW: u8 = 15;
+/// Bytes of memory that undoing gzip takes.
+const GZIP_MEMORY: usize = 64 * 1024;
 const ZSTD_LEVEL: i32 = 1;
 const GZIP_LEVEL: u32 = 2;
 /// Bytes by which output grows at least.

@@ -24,6 +24,8 @@ both![
     a_coded_upload_that_breaks_off_leaves_nothing,
     a_window_that_is_too_large_is_refused,
     codings_do_not_hinder_each_other,
+    codings_share_a_bound_on_memory,
+    a_window_counts_as_large_as_its_frame_says,
 ];
 
 /// `plain` in `coding`.
@@ -353,4 +355,64 @@ fn codings_do_not_hinder_each_other(driver: Driver) {
         let stored = fs::read(daemon.path(&format!("f{number}")));
         assert!(stored.expect("it was written") == plain);
     }
+}
+
+fn codings_share_a_bound_on_memory(driver: Driver) {
+    // Room for one body in gzip.
+    let daemon = Setup::new(driver)
+        .flag("--max-coding-memory", "100000")
+        .ready();
+    let plain = mixed(5000);
+    let bytes = coded(Coding::Gzip, &plain);
+    let request = put(&daemon, "f", "gzip");
+    let mut first = daemon.connect();
+    first.send(
+        request
+            .clone()
+            .body(bytes.clone())
+            .field("expect", "100-continue")
+            .head(),
+    );
+    assert_eq!(first.head().expect("it is invited").status, 100);
+    let refused = put(&daemon, "g", "gzip").body(bytes.clone());
+    let reply = daemon.call(&refused).is(503);
+    assert_eq!(reply.field("retry-after"), Some("1"));
+    // What needs no memory goes on, and an answer can do without its coding.
+    daemon.put(file_at(daemon.path("plain")), &*plain).bare(204);
+    let get = Request::get(file_at(daemon.path("plain"))).bearer();
+    let reply = daemon.call(&get.field("accept-encoding", "gzip")).is(200);
+    assert_eq!(reply.field("content-encoding"), None);
+    assert!(reply.body == plain);
+    first.send(&bytes);
+    first.reply().bare(204);
+    assert_eq!(names(&daemon.path("")), ["f", "plain"]);
+    daemon.call(&refused).bare(204);
+    assert!(fs::read(daemon.path("g")).expect("it was written") == plain);
+}
+
+fn a_window_counts_as_large_as_its_frame_says(driver: Driver) {
+    let daemon = Setup::new(driver)
+        .flag("--max-coding-memory", "4000000")
+        .ready();
+    // A frame of one raw block, whose window has 8 MiB (RFC 8878, section 3.1.1), and one that fits.
+    let frame = |window: u8| {
+        [
+            &[0x28, 0xb5, 0x2f, 0xfd, 0, window][..],
+            &[1 | 5 << 3, 0, 0],
+            b"hello",
+        ]
+        .concat()
+    };
+    let reply = daemon
+        .call(&put(&daemon, "f", "zstd").body(frame(13 << 3)))
+        .is(503);
+    assert_eq!(reply.field("retry-after"), Some("1"));
+    assert_eq!(names(&daemon.path("")), [""; 0]);
+    daemon
+        .call(&put(&daemon, "f", "zstd").body(frame(10 << 3)))
+        .bare(204);
+    assert_eq!(
+        fs::read(daemon.path("f")).expect("it was written"),
+        b"hello"
+    );
 }

@@ -1,10 +1,13 @@
 //! One file read: whole, a range of it, or a window of its lines.
 
+use std::rc::Rc;
+
 use super::path;
 use crate::api::coding::{self, Coding};
 use crate::api::digest::{self, Hasher};
 use crate::api::precondition::{self, Aim, Validators, Verdict};
 use crate::api::row::{Answer, Call, Part, Produce, Source};
+use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::fs::file::{self, Opened};
 use crate::fs::lines::{Span, Window};
@@ -15,7 +18,7 @@ use crate::ring::{Outflow, Step};
 use crate::wire::http::date;
 use crate::wire::http::query::Query;
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
+pub(super) async fn read(app: Rc<App>, call: Call) -> Result<Answer> {
     let path = path(&call.query)?;
     let window = window(&call.query)?;
     let mut opened = file::open(&path).await?;
@@ -52,7 +55,7 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
     };
     let source = finished(source, window, &version);
     Ok(Answer::Bytes(match coding {
-        Some(coding) => coding::encode(source, coding),
+        Some(coding) => coding::encode(&app, source, coding),
         None => source,
     }))
 }

@@ -18,7 +18,7 @@ pub(super) async fn read(app: Rc<App>, call: Call) -> Result<Answer> {
     let path = path(&call.query)?;
     let wishes = Wishes::of(&call.query)?;
     let options = options(wishes, limits(&app)).await?;
-    answer(&path, options, &call.fields).await
+    answer(&app, &path, options, &call.fields).await
 }
 
 /// The names that the body lists.
@@ -35,7 +35,7 @@ pub(super) async fn pick(app: Rc<App>, mut call: Call) -> Result<Answer> {
     if path.as_os_str().is_empty() {
         return Err(Kind::NotFound.told("no such directory"));
     }
-    answer(&path, options, &call.fields).await
+    answer(&app, &path, options, &call.fields).await
 }
 
 async fn options(wishes: Wishes, limits: Limits) -> Result<Options> {
@@ -46,7 +46,7 @@ async fn options(wishes: Wishes, limits: Limits) -> Result<Options> {
     pool::run(move || wishes.options(limits)).await?
 }
 
-async fn answer(path: &Path, options: Options, fields: &Fields) -> Result<Answer> {
+async fn answer(app: &App, path: &Path, options: Options, fields: &Fields) -> Result<Answer> {
     let pack = pack::plan(path, options).await?;
     let source = Source {
         media: "application/x-tar",
@@ -56,7 +56,7 @@ async fn answer(path: &Path, options: Options, fields: &Fields) -> Result<Answer
         produce: Box::new(Archive(pack)),
     };
     Ok(Answer::Bytes(match coding::preferred(fields) {
-        Some(coding) => coding::encode(source, coding),
+        Some(coding) => coding::encode(app, source, coding),
         None => source,
     }))
 }
