@@ -3,9 +3,10 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
+use super::super::filter::Filter;
 use super::super::testing::{Dir, Sink, run};
 use super::*;
-use crate::wire::tar::{Event, Member, Scanner};
+use crate::wire::tar::{Event, Member, Moment, Scanner};
 
 const WIDE: Limits = Limits {
     members: 10_000,
@@ -13,8 +14,12 @@ const WIDE: Limits = Limits {
 };
 
 fn packed(path: &Path, limits: Limits) -> std::result::Result<Vec<u8>, (Kind, String)> {
+    chosen(path, Options::whole(limits))
+}
+
+fn chosen(path: &Path, options: Options) -> std::result::Result<Vec<u8>, (Kind, String)> {
     let outcome = run(async || {
-        let pack = plan(path, Options::whole(limits)).await?;
+        let pack = plan(path, options).await?;
         let length = pack.length();
         let mut sink = Sink::default();
         pack.send(&mut sink).await?;
@@ -425,4 +430,40 @@ fn check_others(tree: &Path, archive: &[u8]) {
         );
         std::fs::remove_dir_all(&out).expect("it is ours");
     }
+}
+
+/// What is packed of some names, each with what is chosen of it; nothing below them.
+fn picked(dir: &Dir, listed: &[&str], filter: Filter, newer_than: Option<Moment>) -> Vec<String> {
+    let listed = listed.iter().map(|name| (*name).to_owned()).collect();
+    let options = Options {
+        listed: Some(Listed::new(listed, false, false).expect("the names are good")),
+        filter,
+        newer_than,
+        ..Options::whole(WIDE)
+    };
+    names(&chosen(dir.path(), options).expect("it can be packed"))
+}
+
+#[test]
+fn a_listed_directory_that_no_pattern_chooses_leaves_nothing_behind() {
+    let dir = Dir::new();
+    make(dir.path(), &["a/d/", "a/d-e/", "a/f.txt", "b/g/", "c/", "c/h.txt"]);
+    let texts = || Filter::new(&["*.txt".to_owned()], &[]).expect("it is a pattern");
+    let found = picked(&dir, &["a/d"], texts(), None);
+    assert_eq!(found, [""; 0]);
+    // What is found next takes the places that were left.
+    let listed = ["a/d", "a/d-e", "b/g", "c/h.txt"];
+    assert_eq!(picked(&dir, &listed, texts(), None), ["c/h.txt"]);
+}
+
+#[test]
+fn a_listed_directory_that_is_too_old_leaves_nothing_behind() {
+    let dir = Dir::new();
+    make(dir.path(), &["a/d/", "b"]);
+    let later = Moment {
+        secs: i64::MAX,
+        nanos: 0,
+    };
+    let found = picked(&dir, &["a/d"], Filter::default(), Some(later));
+    assert_eq!(found, [""; 0]);
 }

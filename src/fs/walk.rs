@@ -57,8 +57,9 @@ pub(super) fn walk(root: OwnedFd, told: &Path, options: &Options) -> Result<(Pla
             }
             Some(Step { item, .. }) => walk.take(item)?,
             None => {
-                walk.leave(frame.directory, frame.mark);
-                frames.pop();
+                if let Some(frame) = frames.pop() {
+                    walk.leave(&frame);
+                }
             }
         }
     }
@@ -102,8 +103,10 @@ struct Frame {
     directory: u32,
     /// What to do, last first.
     steps: Vec<Step>,
-    /// Where the plan ended before it was read.
+    /// Where the plan ended before it was read, and what else is counted.
     mark: Mark,
+    linked: usize,
+    records: usize,
 }
 
 /// Packing a member, or going down into it.
@@ -146,6 +149,8 @@ impl Walk<'_> {
             directory,
             steps: Vec::new(),
             mark: self.plan.mark(),
+            linked: self.linked.len(),
+            records: self.records,
         };
         if self.options.follow {
             // One for each frame, also for a directory that is gone.
@@ -333,10 +338,12 @@ impl Walk<'_> {
     }
 
     /// Forgets a directory that has led to nothing.
-    fn leave(&mut self, directory: u32, mark: Mark) {
+    fn leave(&mut self, frame: &Frame) {
         self.above.pop();
-        if !self.plan.items[directory as usize].alive {
-            self.plan.forget(directory, mark);
+        if !self.plan.items[frame.directory as usize].alive {
+            self.plan.forget(frame.directory, frame.mark);
+            self.linked.truncate(frame.linked);
+            self.records = frame.records;
         }
     }
 
