@@ -399,8 +399,8 @@ pub(super) fn said(errno: Errno) -> String {
 
 /// Entries told at once.
 pub(super) const MOST_ENTRIES: usize = 256;
-/// Files opened at once, to be hashed later.
-const MOST_OPEN: usize = 32;
+/// Files opened in one turn, to be hashed later.
+pub(super) const MOST_OPEN: usize = 32;
 /// Steps of one turn: others wait for the helper thread.
 const MOST_STEPS: usize = 4096;
 /// Bytes of directory entries read at once.
