@@ -447,7 +447,10 @@ fn picked(dir: &Dir, listed: &[&str], filter: Filter, newer_than: Option<Moment>
 #[test]
 fn a_listed_directory_that_no_pattern_chooses_leaves_nothing_behind() {
     let dir = Dir::new();
-    make(dir.path(), &["a/d/", "a/d-e/", "a/f.txt", "b/g/", "c/", "c/h.txt"]);
+    make(
+        dir.path(),
+        &["a/d/", "a/d-e/", "a/f.txt", "b/g/", "c/", "c/h.txt"],
+    );
     let texts = || Filter::new(&["*.txt".to_owned()], &[]).expect("it is a pattern");
     let found = picked(&dir, &["a/d"], texts(), None);
     assert_eq!(found, [""; 0]);

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::confine::Way;
 use super::filter::Verdict;
 use super::listed::Listed;
-use super::mount;
+use super::mount::{self, Mounted};
 use super::plan::{Item, Mark, More, Plan, Span, is_too_long};
 use super::tree::{Options, Tree, unreadable};
 use crate::error::{Error, Kind, Result};
@@ -35,13 +35,13 @@ pub(super) fn walk(root: OwnedFd, told: &Path, options: &Options) -> Result<(Pla
     let mut walk = Walk {
         plan: Plan::new(options.strip),
         locals: HashMap::from([(stat.st_dev, mount::is_local(&root))]),
+        mounted: Mounted::of(&root, &stat),
         tree: Tree::at(root, options.follow)?,
         above: Vec::new(),
         twins: HashMap::new(),
         linked: Vec::new(),
         told,
         options,
-        device: stat.st_dev,
         bytes: 0,
         records: 0,
         path: Vec::new(),
@@ -80,8 +80,8 @@ struct Walk<'a> {
     locals: HashMap<u64, bool>,
     told: &'a Path,
     options: &'a Options,
-    /// The device of the root.
-    device: u64,
+    /// What holds the root.
+    mounted: Mounted,
     bytes: u64,
     /// Bytes of all pax records.
     records: usize,
@@ -226,7 +226,8 @@ impl Walk<'_> {
                 found.vanishes = true;
             }
             match group.below {
-                Some(below) if !enter && found.kind != Type::Directory => {
+                // No directory, or one that is not entered.
+                Some(below) if !enter => {
                     self.missing(below)?;
                     if group.exact {
                         frame.add(item, false);

@@ -16,14 +16,15 @@ use crate::error::{Kind, Result};
 use crate::fs::confine::{Descent, Way};
 use crate::fs::filter::Verdict as Choice;
 use crate::fs::member::PATH_BYTES;
-use crate::fs::{mount, tree};
+use crate::fs::mount::{self, Mounted};
+use crate::fs::tree;
 
 /// A walk that can be interrupted after any entry.
 pub(super) struct Walker {
     options: Options,
     descent: Descent,
-    /// The device of the root.
-    device: u64,
+    /// What holds the root.
+    mounted: Mounted,
     grounds: HashMap<u64, Ground>,
     frames: Vec<Frame>,
     /// What is told first: the root.
@@ -89,8 +90,8 @@ impl Walker {
         let stat = rustix::fs::fstat(&root).map_err(unread)?;
         let mut walker = Self {
             options,
+            mounted: Mounted::of(&root, &stat),
             descent: Descent::at(root),
-            device: stat.st_dev,
             grounds: HashMap::new(),
             frames: Vec::new(),
             root: Some(stat),
@@ -168,7 +169,7 @@ impl Walker {
         }
         let dir = self.descent.enter(&self.path, Way::Looking);
         let dir = dir.map_err(|stop| stop.errno)?;
-        if self.options.one_file_system && rustix::fs::fstat(&dir)?.st_dev != self.device {
+        if self.is_beyond(&dir, b"", &rustix::fs::fstat(&dir)?) {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -223,7 +224,12 @@ impl Walker {
         Ok(frame)
     }
 
-    /// What an entry is; `None` when it is gone.
+    /// True for what is on another filesystem than the root, when only that one is wanted.
+    fn is_beyond(&self, dir: &OwnedFd, name: &[u8], stat: &Stat) -> bool {
+        self.options.one_file_system && !self.mounted.holds(dir, name, stat)
+    }
+
+    /// What an entry is; `None` when it is gone, or not wanted.
     fn look(&mut self, name: &[u8], batch: &mut Batch) -> Option<Found> {
         let mut path = self.path.clone();
         if !path.is_empty() {
@@ -247,9 +253,13 @@ impl Walker {
                 return None;
             }
         };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::Directory && self.is_beyond(&dir, name, &stat) {
+            return None;
+        }
         let mut entry = Entry::of(path, stat);
         let mut reading = None;
-        match FileType::from_raw_mode(stat.st_mode) {
+        match kind {
             FileType::Symlink => match rustix::fs::readlinkat(&dir, name, Vec::new()) {
                 Ok(target) => entry.target = Some(target.into_bytes()),
                 Err(Errno::NOENT | Errno::INVAL) => return None,

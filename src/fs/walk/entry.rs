@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::filter::Verdict;
@@ -33,6 +33,8 @@ struct Entry<'a> {
     stat: Stat,
     kind: FileType,
     followed: bool,
+    /// True when it is on another filesystem than the root, and only that one is wanted.
+    beyond: bool,
 }
 
 impl Walk<'_> {
@@ -58,12 +60,12 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return Ok(Found::Gone),
             Err(errno) => return Err(unreadable(errno)),
         };
-        let mut followed = false;
-        if follow
-            && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
-            && let Some(target) = self.behind(name)
-        {
-            (stat, followed) = (target, true);
+        let mut behind = None;
+        if follow && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            behind = self.behind(name);
+        }
+        if let Some((_, target)) = &behind {
+            stat = *target;
         }
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !hinted || kind != hint {
@@ -80,6 +82,11 @@ impl Walk<'_> {
         if skipped || verdict == Verdict::Skip {
             return Ok(Found::Left);
         }
+        let beyond = self.options.one_file_system
+            && match &behind {
+                Some((target, _)) => !self.mounted.holds(target, b"", &stat),
+                None => !self.mounted.holds(dir, name, &stat),
+            };
         self.add(Entry {
             dir,
             name,
@@ -87,7 +94,8 @@ impl Walk<'_> {
             verdict,
             stat,
             kind,
-            followed,
+            followed: behind.is_some(),
+            beyond,
         })
     }
 
@@ -95,8 +103,7 @@ impl Walk<'_> {
     fn add(&mut self, entry: Entry<'_>) -> Result<Found> {
         let options = self.options;
         let is_dir = entry.kind == FileType::Directory;
-        let mounted = options.one_file_system && self.is_mounted(&entry);
-        if mounted && !is_dir {
+        if entry.beyond && !is_dir {
             return Ok(Found::Left);
         }
         let mut item = item(entry.parent, &entry.stat, entry.kind);
@@ -129,7 +136,7 @@ impl Walk<'_> {
             let limit = options.limits.members;
             return Err(self.too_large(format!("has more than {limit} members")));
         }
-        Ok(Found::Item(index, is_dir && !mounted))
+        Ok(Found::Item(index, is_dir && !entry.beyond))
     }
 
     /// Judges a name in the directory whose path is known.
@@ -163,25 +170,14 @@ impl Walk<'_> {
     }
 
     /// What a symbolic link leads to, when that is below the root.
-    fn behind(&mut self, name: &[u8]) -> Option<Stat> {
+    fn behind(&mut self, name: &[u8]) -> Option<(OwnedFd, Stat)> {
         let root = self.tree.follow.clone()?;
         let target = self.joined(name, |path| follow(&root, path, OFlags::PATH));
-        let stat = rustix::fs::fstat(target.ok()?).ok()?;
+        let target = target.ok()?;
+        let stat = rustix::fs::fstat(&target).ok()?;
         // A link to a directory that leads to it has no end.
         let endless = self.above.contains(&(stat.st_dev, stat.st_ino));
-        (!endless).then_some(stat)
-    }
-
-    /// True for what begins another filesystem.
-    fn is_mounted(&self, entry: &Entry<'_>) -> bool {
-        if entry.stat.st_dev != self.device {
-            return true;
-        }
-        // A part of the same filesystem can be mounted below itself.
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let more = rustix::fs::statx(entry.dir, entry.name, flags, StatxFlags::empty());
-        !entry.followed
-            && more.is_ok_and(|more| more.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+        (!endless).then_some((target, stat))
     }
 
     /// Judges an entry by its device: a single file can be a mount too.
