@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Way};
-use super::entry::{kind, refused, said, unseen};
+use super::entry::{is_gone, kind, refused, said, unseen};
 use super::mount;
 use super::owners::Owners;
 use super::stat::{Facts, Sort, look_at};
@@ -172,11 +172,11 @@ impl Listing {
             let entered = self.enter(path.clone(), cursor);
             match entered {
                 Ok(()) => {}
-                Err(errno) if path.is_empty() => {
-                    return Err(refused(errno, "list", &self.ask.path));
+                // It is gone, or was told as one that cannot be read; what comes behind it is told.
+                Err(errno) if !path.is_empty() && (is_gone(errno) || errno == Errno::ACCESS) => {
+                    return Ok(());
                 }
-                // It is gone, or was never entered; what comes behind it is told.
-                Err(_) => return Ok(()),
+                Err(errno) => return Err(refused(errno, "list", &self.ask.path)),
             }
             let Some(name) = name.filter(|name| self.is_told(name)) else {
                 return Ok(());
@@ -220,9 +220,10 @@ impl Listing {
                     continue;
                 };
                 match self.enter(path, cursor) {
-                    // It is gone.
-                    Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                    Err(errno) => return Err(refused(errno, "list", &self.ask.path)),
+                    Err(errno) if !is_gone(errno) => {
+                        return Err(refused(errno, "list", &self.ask.path));
+                    }
+                    _ => continue,
                 }
             };
             frame.cursor = name.name.to_vec();
@@ -235,12 +236,19 @@ impl Listing {
 
     /// What an entry is; `None` when it is gone. A directory that is told of is entered.
     fn look(&mut self, parent: &[u8], name: &Name) -> Option<Item> {
-        let dir = self.descent.enter(parent, Way::Looking).ok()?;
         let mut item = Item {
             path: joined(parent, &name.name),
             sort: name.sort(),
             facts: None,
             error: None,
+        };
+        let dir = match self.descent.enter(parent, Way::Looking) {
+            Ok(dir) => dir,
+            Err(stop) if is_gone(stop.errno) => return None,
+            Err(stop) => {
+                item.error = Some(said(stop.errno));
+                return Some(item);
+            }
         };
         let needs_look = self.ask.detail || item.sort == Sort::Unknown;
         let mut is_dir = item.sort == Sort::Directory;
@@ -255,9 +263,9 @@ impl Listing {
             }
         }
         if is_dir && self.frames.len() < self.ask.depth {
-            match self.enter(item.path.clone(), Vec::new()) {
-                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => item.error = Some(said(errno)),
+            let entered = self.enter(item.path.clone(), Vec::new());
+            if let Some(errno) = entered.err().filter(|errno| !is_gone(*errno)) {
+                item.error = Some(said(errno));
             }
         }
         Some(item)
@@ -485,6 +493,36 @@ mod tests {
             ask.after = after.into();
             assert_eq!(all(ask, None)[0], next, "{after}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_told_with_the_reason() {
+        let dir = tree();
+        let mut listing = Listing::open_now(ask(dir.path())).expect("it can be listed");
+        // The system refuses so long a name for another reason than that nothing has it.
+        let lost = vec![b'n'; 300];
+        let name = Name {
+            name: b"x"[..].into(),
+            kind: Name::number(FileType::RegularFile),
+        };
+        listing.frames.push(Frame {
+            path: lost.clone(),
+            cursor: Vec::new(),
+            names: VecDeque::from([name]),
+            held: 0,
+            has_more: false,
+        });
+        let item = listing.step().expect("the rest can be told");
+        let item = item.expect("it is told");
+        assert_eq!(item.path, joined(&lost, b"x"));
+        assert_eq!(item.error.as_deref(), Some("File name too long"));
+
+        let mut ask = ask(dir.path());
+        ask.after = joined(&lost, b"x");
+        let refused = Listing::open_now(ask)
+            .err()
+            .expect("its place is not known");
+        assert_eq!(refused.kind(), Kind::Malformed);
     }
 
     #[test]

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
-use rustix::io::Errno;
 
 use super::confine::Way;
+use super::entry::is_gone;
 use super::filter::Verdict;
 use super::listed::Listed;
 use super::mount::{self, Mounted};
@@ -159,7 +159,7 @@ impl Walk<'_> {
         let dir = match self.tree.enter(&self.path, Way::Looking) {
             Ok(dir) => dir,
             // It was there a moment ago; it is packed as it is now, empty.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+            Err(errno) if is_gone(errno) => {
                 self.all_missing(directory)?;
                 return Ok(frame);
             }

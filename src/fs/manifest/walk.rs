@@ -14,6 +14,7 @@ use super::reading::{Reading, Verdict, unreadable};
 use super::{Entry, Options};
 use crate::error::{Kind, Result};
 use crate::fs::confine::{Descent, Way};
+use crate::fs::entry::{is_gone, said};
 use crate::fs::filter::Verdict as Choice;
 use crate::fs::member::PATH_BYTES;
 use crate::fs::mount::{self, Mounted};
@@ -157,7 +158,7 @@ impl Walker {
     fn descend(&mut self, choice: Choice) -> std::result::Result<(), Errno> {
         match self.enter(choice) {
             // It was there a moment ago; now nothing is in it.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+            Err(errno) if is_gone(errno) => Ok(()),
             outcome => outcome,
         }
     }
@@ -239,7 +240,7 @@ impl Walker {
         let dir = match self.descent.enter(&self.path, Way::Looking) {
             Ok(dir) => dir,
             Err(stop) => {
-                if !matches!(stop.errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
+                if !is_gone(stop.errno) {
                     batch.complain(path, format!("cannot look: {}", said(stop.errno)));
                 }
                 return None;
@@ -398,13 +399,6 @@ impl Frame {
 fn is_dir(dir: &OwnedFd, name: &[u8]) -> bool {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
-}
-
-/// The system's text for an error, without its number.
-pub(super) fn said(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    let end = text.find(" (os error").unwrap_or(text.len());
-    text[..end].to_owned()
 }
 
 /// Entries told at once.
