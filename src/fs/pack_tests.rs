@@ -470,3 +470,21 @@ fn a_listed_directory_that_is_too_old_leaves_nothing_behind() {
     let found = picked(&dir, &["a/d"], Filter::default(), Some(later));
     assert_eq!(found, [""; 0]);
 }
+
+#[test]
+fn a_walk_ends_when_nobody_waits_for_it() {
+    let dir = Dir::new();
+    make(dir.path(), &["f"]);
+    let root = || tree::open(dir.path()).expect("it is there");
+    let options = Options {
+        // What is left out does not count as a member, but it takes time.
+        filter: Filter::new(&[], &["*".to_owned()]).expect("it is a pattern"),
+        ..Options::whole(WIDE)
+    };
+    let asked = Asked::default();
+    let is_given_up = Arc::clone(&asked.is_given_up);
+    assert!(walk(root(), dir.path(), &options, &is_given_up).is_ok());
+    drop(asked);
+    let ended = walk(root(), dir.path(), &options, &is_given_up).err();
+    assert_eq!(ended.map(|error| error.kind()), Some(Kind::ClientGone));
+}

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
 
@@ -29,8 +30,14 @@ mod entry;
 /// Walks the tree below `root`; `told` is its path, for sentences. For helper threads.
 ///
 /// # Errors
-/// `TooLarge` beyond the limits, `NotFound` for a listed name, `Internal` when a directory cannot be read.
-pub(super) fn walk(root: OwnedFd, told: &Path, options: &Options) -> Result<(Plan, Tree)> {
+/// `TooLarge` beyond the limits, `NotFound` for a listed name, `Internal` when a directory cannot be read, `ClientGone`
+/// once `is_given_up`.
+pub(super) fn walk(
+    root: OwnedFd,
+    told: &Path,
+    options: &Options,
+    is_given_up: &AtomicBool,
+) -> Result<(Plan, Tree)> {
     let stat = rustix::fs::fstat(&root).map_err(unreadable)?;
     let mut walk = Walk {
         plan: Plan::new(options.strip),
@@ -42,6 +49,7 @@ pub(super) fn walk(root: OwnedFd, told: &Path, options: &Options) -> Result<(Pla
         linked: Vec::new(),
         told,
         options,
+        is_given_up,
         bytes: 0,
         records: 0,
         path: Vec::new(),
@@ -80,6 +88,7 @@ struct Walk<'a> {
     locals: HashMap<u64, bool>,
     told: &'a Path,
     options: &'a Options,
+    is_given_up: &'a AtomicBool,
     /// What holds the root.
     mounted: Mounted,
     bytes: u64,

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -46,6 +47,9 @@ impl Walk<'_> {
         directory: u32,
         hint: FileType,
     ) -> Result<Found> {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Err(Kind::ClientGone.told("nobody waits for the walk any more"));
+        }
         let follow = self.options.follow;
         let hinted = hint != FileType::Unknown && !(follow && hint == FileType::Symlink);
         let mut verdict = Verdict::Keep;
