@@ -275,12 +275,17 @@ impl Listing {
     fn tell(&mut self, dir: &OwnedFd, name: &[u8], found: Statx, item: &mut Item) {
         let is_link = kind(&found) == FileType::Symlink;
         let behind = (is_link && self.ask.follow).then(|| look_at(dir, name, true).ok());
-        let found = behind.flatten().unwrap_or(found);
+        let behind = behind.flatten();
+        let end = match behind {
+            Some(_) => OFlags::empty(),
+            None => OFlags::NOFOLLOW,
+        };
+        let found = behind.unwrap_or(found);
         item.sort = kind(&found).into();
         let Some(owners) = &self.owners else { return };
         let device = (found.stx_dev_major, found.stx_dev_minor);
         let is_pseudo = *self.pseudo.entry(device).or_insert_with(|| {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags = OFlags::PATH | OFlags::CLOEXEC | end;
             let opened = rustix::fs::openat(dir, name, flags, Mode::empty());
             opened.is_ok_and(mount::is_pseudo)
         });
@@ -523,6 +528,19 @@ mod tests {
             .err()
             .expect("its place is not known");
         assert_eq!(refused.kind(), Kind::Malformed);
+    }
+
+    #[test]
+    fn a_followed_link_is_told_as_what_the_kernel_makes_up_behind_it() {
+        let dir = Dir::new();
+        let link = dir.path().join("v");
+        std::os::unix::fs::symlink("/proc/version", link).expect("it is ours");
+        let mut ask = ask(dir.path());
+        (ask.follow, ask.detail) = (true, true);
+        let mut listing = Listing::open_now(ask).expect("it can be listed");
+        let item = listing.step().expect("it can be told").expect("it is told");
+        let facts = item.facts.expect("details were asked for");
+        assert_eq!((facts.sort, facts.etag), (Sort::File, None));
     }
 
     #[test]
