@@ -113,7 +113,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 }
 
 /// Magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, bpf, efivarfs,
-/// pstore, selinuxfs, smackfs, binfmt_misc, fusectl, nsfs.
+/// pstore, selinuxfs, smackfs, binfmt_misc, fusectl, nsfs, resctrl, nfsd, rpc_pipefs.
 const PSEUDO: &[u64] = &[
     0x9fa0,
     0x6265_6572,
@@ -131,6 +131,9 @@ const PSEUDO: &[u64] = &[
     0x4249_4e4d,
     0x6573_5543,
     0x6e73_6673,
+    0x0765_5821,
+    0x6e66_7364,
+    0x6759_6969,
 ];
 
 #[cfg(test)]
