@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::filter::Filter;
 use super::super::testing::{Dir, Sink, run};
@@ -471,6 +472,21 @@ fn a_listed_directory_that_is_too_old_leaves_nothing_behind() {
     assert_eq!(found, [""; 0]);
 }
 
+/// Calls `act` again and again for as long as `body` runs.
+fn meanwhile<T>(act: impl Fn() + Sync, body: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                act();
+            }
+        });
+        let outcome = body();
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
 #[test]
 fn a_walk_ends_when_nobody_waits_for_it() {
     let dir = Dir::new();
@@ -487,4 +503,45 @@ fn a_walk_ends_when_nobody_waits_for_it() {
     drop(asked);
     let ended = walk(root(), dir.path(), &options, &is_given_up).err();
     assert_eq!(ended.map(|error| error.kind()), Some(Kind::ClientGone));
+}
+
+#[test]
+fn files_may_vanish_before_their_attributes_are_read() {
+    let dir = Dir::new();
+    make(dir.path(), &["x"]);
+    let (x, y) = (dir.path().join("x"), dir.path().join("y"));
+    let churn = || {
+        std::fs::rename(&x, &y).expect("it is ours");
+        std::fs::rename(&y, &x).expect("it is ours");
+    };
+    let failed = meanwhile(churn, || {
+        run(async || {
+            let mut failed = 0;
+            for _ in 0..2000 {
+                let options = Options {
+                    xattrs: true,
+                    ..Options::whole(WIDE)
+                };
+                failed += usize::from(plan(dir.path(), options).await.is_err());
+            }
+            failed
+        })
+    });
+    assert_eq!(failed, 0);
+}
+
+#[test]
+fn links_are_followed_while_names_change() {
+    let dir = Dir::new();
+    make(dir.path(), &["a/", "f", "x"]);
+    let root = tree::open(dir.path()).expect("it is there");
+    let (x, y) = (dir.path().join("x"), dir.path().join("y"));
+    let churn = || {
+        std::fs::rename(&x, &y).expect("it is ours");
+        std::fs::rename(&y, &x).expect("it is ours");
+    };
+    // The kernel gives up a way with `..` in it when anything is renamed meanwhile.
+    let follow = |_| tree::follow(&root, b"a/../a/../f", OFlags::PATH).err();
+    let failed: Vec<_> = meanwhile(churn, || (0..20_000).filter_map(follow).collect());
+    assert_eq!(failed, []);
 }

@@ -141,7 +141,7 @@ impl Walk<'_> {
         }
         if options.xattrs && !root.vanishes {
             let dir = self.tree.enter(b"", Way::Looking).map_err(unreadable)?;
-            root.records = self.attributes(dir, b".", false)?;
+            root.records = self.attributes(dir, b".", false)?.unwrap_or_default();
         }
         self.plan.push(root)?;
         if !root.vanishes {

@@ -122,7 +122,8 @@ impl Walk<'_> {
         match entry.kind {
             FileType::Symlink => match rustix::fs::readlinkat(entry.dir, entry.name, Vec::new()) {
                 Ok(target) => item.more = More::Target(self.plan.keep(target.as_bytes())?),
-                Err(Errno::NOENT) => return Ok(Found::Gone),
+                // Gone, or no link any more.
+                Err(Errno::NOENT | Errno::INVAL) => return Ok(Found::Gone),
                 Err(errno) => return Err(unreadable(errno)),
             },
             FileType::RegularFile => {
@@ -133,7 +134,10 @@ impl Walk<'_> {
             _ => {}
         }
         if options.xattrs && (is_dir || entry.kind == FileType::RegularFile) {
-            item.records = self.attributes(entry.dir, entry.name, entry.followed)?;
+            match self.attributes(entry.dir, entry.name, entry.followed)? {
+                Some(records) => item.records = records,
+                None => return Ok(Found::Gone),
+            }
         }
         let index = self.plan.push(item)?;
         if self.plan.items.len() as u64 - 1 > options.limits.members {
@@ -228,14 +232,18 @@ impl Walk<'_> {
         }
     }
 
-    /// The pax records of a file or directory.
+    /// The pax records of a file or directory; `None` when it is gone.
     pub(super) fn attributes(
         &mut self,
         dir: impl AsFd,
         name: &[u8],
         followed: bool,
-    ) -> Result<Span> {
+    ) -> Result<Option<Span>> {
         let opened = self.open(dir, name, followed);
+        // Something else may have its name by now.
+        if let Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) = opened {
+            return Ok(None);
+        }
         let records = opened.and_then(attributes::records).map_err(|errno| {
             let name = String::from_utf8_lossy(name);
             Kind::Internal
@@ -246,7 +254,7 @@ impl Walk<'_> {
         if self.records > MOST_RECORDS {
             return Err(self.too_large(format!("has more than {MOST_RECORDS} bytes of attributes")));
         }
-        self.plan.keep(&records)
+        self.plan.keep(&records).map(Some)
     }
 }
 
