@@ -13,10 +13,9 @@ use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::fs::filter::Filter;
 use crate::fs::manifest::{self, Entry, Manifest, Options, Totals};
-use crate::ring::{Outflow, Step, clock};
+use crate::ring::{Outflow, Step, clock, pool};
 use crate::wire::base64;
 use crate::wire::digest::Algorithm;
-use crate::wire::http::query::Query;
 
 /// The rows of this room.
 pub static ROWS: &[Row] = &[Row {
@@ -70,19 +69,11 @@ async fn tell(app: Rc<App>, mut call: Call) -> Result<Answer> {
         return Err(Kind::Malformed.told("the content type is not JSON"));
     }
     let bytes = body::read(&mut *call.body, MOST_BYTES).await?;
-    let malformed = |error: serde_json::Error| Kind::Malformed.told(error.to_string());
-    let request: Request = serde_json::from_slice(&bytes).map_err(malformed)?;
-    if request.path.is_empty() || request.path.contains('\0') {
-        return Err(Kind::Malformed.told("path must be the path of a directory"));
-    }
-    let digest = request.digest.meant(&call.query)?;
-    let options = Options {
-        digest,
-        filter: Filter::new(&request.include, &request.exclude)?,
-        one_file_system: request.one_file_system,
-        no_hidden: !request.hidden,
-    };
-    let manifest = manifest::open(&PathBuf::from(request.path), options).await?;
+    let asked = call.query.one("digest")?;
+    // Much JSON and many patterns can take some milliseconds.
+    let (path, options) = pool::run(move || wishes(&bytes, asked.as_deref())).await??;
+    let digest = options.digest;
+    let manifest = manifest::open(&path, options).await?;
     let keepalive = app.config.limits.sse_keepalive;
     let source = Source {
         media: "application/x-ndjson",
@@ -102,14 +93,29 @@ async fn tell(app: Rc<App>, mut call: Call) -> Result<Answer> {
     }))
 }
 
+/// What a body means; `asked` is the digest of the query. For helper threads.
+fn wishes(body: &[u8], asked: Option<&str>) -> Result<(PathBuf, Options)> {
+    let malformed = |error: serde_json::Error| Kind::Malformed.told(error.to_string());
+    let request: Request = serde_json::from_slice(body).map_err(malformed)?;
+    if request.path.is_empty() || request.path.contains('\0') {
+        return Err(Kind::Malformed.told("path must be the path of a directory"));
+    }
+    let options = Options {
+        digest: request.digest.meant(asked)?,
+        filter: Filter::new(&request.include, &request.exclude)?,
+        one_file_system: request.one_file_system,
+        no_hidden: !request.hidden,
+    };
+    Ok((request.path.into(), options))
+}
+
 impl DigestField {
     /// The algorithm that is asked for, here or by the query.
-    fn meant(&self, query: &Query) -> Result<Option<Algorithm>> {
-        let asked = query.one("digest")?;
+    fn meant(&self, asked: Option<&str>) -> Result<Option<Algorithm>> {
         let name = match self {
             Self::Name(name) => name.as_str(),
             Self::Flag(true) | Self::Number(1) => "1",
-            Self::Flag(false) | Self::Number(0) => asked.as_deref().unwrap_or("0"),
+            Self::Flag(false) | Self::Number(0) => asked.unwrap_or("0"),
             Self::Number(_) => "another",
         };
         match name {

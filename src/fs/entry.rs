@@ -104,6 +104,11 @@ pub(super) fn said(errno: Errno) -> String {
     text[..end].to_owned()
 }
 
+/// True when an error on the way to a directory says that it is not there, or not any more.
+pub(super) fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+}
+
 /// The type of what was looked at.
 pub(super) fn kind(found: &Statx) -> FileType {
     FileType::from_raw_mode(found.stx_mode.into())

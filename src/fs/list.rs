@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
 use super::confine::{Descent, Way};
-use super::entry::{kind, refused, said, unseen};
+use super::entry::{is_gone, kind, refused, said, unseen};
 use super::mount;
 use super::owners::Owners;
 use super::stat::{Facts, Sort, look_at};
@@ -172,11 +172,11 @@ impl Listing {
             let entered = self.enter(path.clone(), cursor);
             match entered {
                 Ok(()) => {}
-                Err(errno) if path.is_empty() => {
-                    return Err(refused(errno, "list", &self.ask.path));
+                // It is gone, or was told as one that cannot be read; what comes behind it is told.
+                Err(errno) if !path.is_empty() && (is_gone(errno) || errno == Errno::ACCESS) => {
+                    return Ok(());
                 }
-                // It is gone, or was never entered; what comes behind it is told.
-                Err(_) => return Ok(()),
+                Err(errno) => return Err(refused(errno, "list", &self.ask.path)),
             }
             let Some(name) = name.filter(|name| self.is_told(name)) else {
                 return Ok(());
@@ -220,9 +220,10 @@ impl Listing {
                     continue;
                 };
                 match self.enter(path, cursor) {
-                    // It is gone.
-                    Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                    Err(errno) => return Err(refused(errno, "list", &self.ask.path)),
+                    Err(errno) if !is_gone(errno) => {
+                        return Err(refused(errno, "list", &self.ask.path));
+                    }
+                    _ => continue,
                 }
             };
             frame.cursor = name.name.to_vec();
@@ -235,12 +236,19 @@ impl Listing {
 
     /// What an entry is; `None` when it is gone. A directory that is told of is entered.
     fn look(&mut self, parent: &[u8], name: &Name) -> Option<Item> {
-        let dir = self.descent.enter(parent, Way::Looking).ok()?;
         let mut item = Item {
             path: joined(parent, &name.name),
             sort: name.sort(),
             facts: None,
             error: None,
+        };
+        let dir = match self.descent.enter(parent, Way::Looking) {
+            Ok(dir) => dir,
+            Err(stop) if is_gone(stop.errno) => return None,
+            Err(stop) => {
+                item.error = Some(said(stop.errno));
+                return Some(item);
+            }
         };
         let needs_look = self.ask.detail || item.sort == Sort::Unknown;
         let mut is_dir = item.sort == Sort::Directory;
@@ -255,9 +263,9 @@ impl Listing {
             }
         }
         if is_dir && self.frames.len() < self.ask.depth {
-            match self.enter(item.path.clone(), Vec::new()) {
-                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => item.error = Some(said(errno)),
+            let entered = self.enter(item.path.clone(), Vec::new());
+            if let Some(errno) = entered.err().filter(|errno| !is_gone(*errno)) {
+                item.error = Some(said(errno));
             }
         }
         Some(item)
@@ -267,12 +275,17 @@ impl Listing {
     fn tell(&mut self, dir: &OwnedFd, name: &[u8], found: Statx, item: &mut Item) {
         let is_link = kind(&found) == FileType::Symlink;
         let behind = (is_link && self.ask.follow).then(|| look_at(dir, name, true).ok());
-        let found = behind.flatten().unwrap_or(found);
+        let behind = behind.flatten();
+        let end = match behind {
+            Some(_) => OFlags::empty(),
+            None => OFlags::NOFOLLOW,
+        };
+        let found = behind.unwrap_or(found);
         item.sort = kind(&found).into();
         let Some(owners) = &self.owners else { return };
         let device = (found.stx_dev_major, found.stx_dev_minor);
         let is_pseudo = *self.pseudo.entry(device).or_insert_with(|| {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags = OFlags::PATH | OFlags::CLOEXEC | end;
             let opened = rustix::fs::openat(dir, name, flags, Mode::empty());
             opened.is_ok_and(mount::is_pseudo)
         });
@@ -485,6 +498,49 @@ mod tests {
             ask.after = after.into();
             assert_eq!(all(ask, None)[0], next, "{after}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_told_with_the_reason() {
+        let dir = tree();
+        let mut listing = Listing::open_now(ask(dir.path())).expect("it can be listed");
+        // The system refuses so long a name for another reason than that nothing has it.
+        let lost = vec![b'n'; 300];
+        let name = Name {
+            name: b"x"[..].into(),
+            kind: Name::number(FileType::RegularFile),
+        };
+        listing.frames.push(Frame {
+            path: lost.clone(),
+            cursor: Vec::new(),
+            names: VecDeque::from([name]),
+            held: 0,
+            has_more: false,
+        });
+        let item = listing.step().expect("the rest can be told");
+        let item = item.expect("it is told");
+        assert_eq!(item.path, joined(&lost, b"x"));
+        assert_eq!(item.error.as_deref(), Some("File name too long"));
+
+        let mut ask = ask(dir.path());
+        ask.after = joined(&lost, b"x");
+        let refused = Listing::open_now(ask)
+            .err()
+            .expect("its place is not known");
+        assert_eq!(refused.kind(), Kind::Malformed);
+    }
+
+    #[test]
+    fn a_followed_link_is_told_as_what_the_kernel_makes_up_behind_it() {
+        let dir = Dir::new();
+        let link = dir.path().join("v");
+        std::os::unix::fs::symlink("/proc/version", link).expect("it is ours");
+        let mut ask = ask(dir.path());
+        (ask.follow, ask.detail) = (true, true);
+        let mut listing = Listing::open_now(ask).expect("it can be listed");
+        let item = listing.step().expect("it can be told").expect("it is told");
+        let facts = item.facts.expect("details were asked for");
+        assert_eq!((facts.sort, facts.etag), (Sort::File, None));
     }
 
     #[test]

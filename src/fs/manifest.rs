@@ -169,9 +169,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Lets a helper walk on when little is waiting.
+    /// Lets a helper walk on when little is waiting, and little of it is open.
     fn walk_on(&mut self) {
-        if self.queue.len() >= walk::MOST_ENTRIES {
+        if self.queue.len() >= walk::MOST_ENTRIES || self.open_files() > AT_ONCE {
             return;
         }
         let Some(mut walker) = self.walker.take() else {
@@ -214,6 +214,14 @@ impl Manifest {
                 over.0.hashing.set(over.0.hashing.get() - 1);
             });
         }
+    }
+
+    /// Files that are held open until they are hashed.
+    fn open_files(&self) -> usize {
+        let digests = self.queue.iter().map(|waiting| &waiting.digest);
+        digests
+            .filter(|digest| !matches!(digest, Digest::Done))
+            .count()
     }
 
     fn take_ready(&mut self) -> Result<Vec<Entry>> {
@@ -301,3 +309,35 @@ impl Totals {
 
 /// Files whose digests are under way: enough of them to keep a disk busy.
 const AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Dir, run};
+    use super::*;
+
+    #[test]
+    fn few_files_are_open_however_many_wait_to_be_hashed() {
+        let dir = Dir::new();
+        for number in 0..600 {
+            let file = std::fs::File::create(dir.path().join(number.to_string()));
+            // More than what is hashed at once by who finds it.
+            file.and_then(|file| file.set_len(100_000))
+                .expect("it is ours");
+        }
+        let (told, most) = run(async || {
+            let options = Options {
+                digest: Some(Algorithm::Sha256),
+                ..Options::default()
+            };
+            let mut manifest = open(dir.path(), options).await.expect("it is there");
+            let (mut told, mut most) = (0, 0);
+            while let Some(entries) = manifest.next().await.expect("it can be walked") {
+                told += entries.len();
+                most = most.max(manifest.open_files());
+            }
+            (told, most)
+        });
+        assert_eq!(told, 601);
+        assert!(most <= AT_ONCE + walk::MOST_OPEN, "{most}");
+    }
+}

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use rustix::fs::StatFs;
+use rustix::fs::{AtFlags, FileType, Stat, StatFs, StatxFlags};
 
 use crate::error::{Kind, Result};
 use crate::ring::local;
@@ -29,6 +29,42 @@ pub(super) fn is_pseudo(fd: impl AsFd) -> bool {
 /// The same of what fstatfs(2) has told.
 pub(super) fn is_made_up(fs: &StatFs) -> bool {
     PSEUDO.contains(&fs.f_type.cast_unsigned())
+}
+
+/// A mounted filesystem, from which a walk can keep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mounted {
+    device: u64,
+    /// Its number; `None` before Linux 5.8.
+    id: Option<u64>,
+}
+
+impl Mounted {
+    /// The one that holds what is open.
+    pub(super) fn of(fd: impl AsFd, stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            id: id(fd, b""),
+        }
+    }
+
+    /// True when it holds `name` in `dir` too, or `dir` itself when the name is empty. No link is followed.
+    pub(super) fn holds(self, dir: impl AsFd, name: &[u8], stat: &Stat) -> bool {
+        let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let is_one_device = stat.st_dev == self.device;
+        match (self.id, id(dir, name)) {
+            // A subvolume has a device of its own; so have files of an overlay, which are no other filesystem.
+            (Some(here), Some(there)) => here == there && (is_one_device || !is_dir),
+            _ => is_one_device,
+        }
+    }
+}
+
+fn id(dir: impl AsFd, name: &[u8]) -> Option<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
+    let found = rustix::fs::statx(dir, name, flags, StatxFlags::MNT_ID).ok()?;
+    let is_told = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    is_told.then_some(found.stx_mnt_id)
 }
 
 /// A mount point at `dir` or below it, if there is one.
@@ -77,7 +113,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 }
 
 /// Magic numbers of statfs(2): proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, bpf, efivarfs,
-/// pstore, selinuxfs, smackfs, binfmt_misc, fusectl, nsfs.
+/// pstore, selinuxfs, smackfs, binfmt_misc, fusectl, nsfs, resctrl, nfsd, rpc_pipefs.
 const PSEUDO: &[u64] = &[
     0x9fa0,
     0x6265_6572,
@@ -95,6 +131,9 @@ const PSEUDO: &[u64] = &[
     0x4249_4e4d,
     0x6573_5543,
     0x6e73_6673,
+    0x0765_5821,
+    0x6e66_7364,
+    0x6759_6969,
 ];
 
 #[cfg(test)]

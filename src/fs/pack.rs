@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -35,16 +36,30 @@ pub struct Pack {
     tree: Tree,
 }
 
+/// Somebody who waits for a walk; dropped, it is given up.
+#[derive(Default)]
+struct Asked {
+    is_given_up: Arc<AtomicBool>,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Walks the tree below `path`, relative to the working directory when it is relative.
 ///
 /// # Errors
 /// `NotFound` for the tree or a listed name, `Malformed` when it is no directory, `TooLarge` beyond the limits, else
-/// `Internal`.
+/// `Internal`. Dropped, it ends the walk.
 pub async fn plan(path: &Path, options: Options) -> Result<Pack> {
     let path = path.to_owned();
+    let asked = Asked::default();
+    let is_given_up = Arc::clone(&asked.is_given_up);
     pool::run(move || {
         let root = tree::open(&path)?;
-        let (plan, tree) = walk(root, &path, &options)?;
+        let (plan, tree) = walk(root, &path, &options, &is_given_up)?;
         Ok(Pack {
             root: path,
             plan,

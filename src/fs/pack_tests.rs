@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::filter::Filter;
 use super::super::testing::{Dir, Sink, run};
 use super::*;
-use crate::wire::tar::{Event, Member, Scanner};
+use crate::wire::tar::{Event, Member, Moment, Scanner};
 
 const WIDE: Limits = Limits {
     members: 10_000,
@@ -13,8 +15,12 @@ const WIDE: Limits = Limits {
 };
 
 fn packed(path: &Path, limits: Limits) -> std::result::Result<Vec<u8>, (Kind, String)> {
+    chosen(path, Options::whole(limits))
+}
+
+fn chosen(path: &Path, options: Options) -> std::result::Result<Vec<u8>, (Kind, String)> {
     let outcome = run(async || {
-        let pack = plan(path, Options::whole(limits)).await?;
+        let pack = plan(path, options).await?;
         let length = pack.length();
         let mut sink = Sink::default();
         pack.send(&mut sink).await?;
@@ -425,4 +431,117 @@ fn check_others(tree: &Path, archive: &[u8]) {
         );
         std::fs::remove_dir_all(&out).expect("it is ours");
     }
+}
+
+/// What is packed of some names, each with what is chosen of it; nothing below them.
+fn picked(dir: &Dir, listed: &[&str], filter: Filter, newer_than: Option<Moment>) -> Vec<String> {
+    let listed = listed.iter().map(|name| (*name).to_owned()).collect();
+    let options = Options {
+        listed: Some(Listed::new(listed, false, false).expect("the names are good")),
+        filter,
+        newer_than,
+        ..Options::whole(WIDE)
+    };
+    names(&chosen(dir.path(), options).expect("it can be packed"))
+}
+
+#[test]
+fn a_listed_directory_that_no_pattern_chooses_leaves_nothing_behind() {
+    let dir = Dir::new();
+    make(
+        dir.path(),
+        &["a/d/", "a/d-e/", "a/f.txt", "b/g/", "c/", "c/h.txt"],
+    );
+    let texts = || Filter::new(&["*.txt".to_owned()], &[]).expect("it is a pattern");
+    let found = picked(&dir, &["a/d"], texts(), None);
+    assert_eq!(found, [""; 0]);
+    // What is found next takes the places that were left.
+    let listed = ["a/d", "a/d-e", "b/g", "c/h.txt"];
+    assert_eq!(picked(&dir, &listed, texts(), None), ["c/h.txt"]);
+}
+
+#[test]
+fn a_listed_directory_that_is_too_old_leaves_nothing_behind() {
+    let dir = Dir::new();
+    make(dir.path(), &["a/d/", "b"]);
+    let later = Moment {
+        secs: i64::MAX,
+        nanos: 0,
+    };
+    let found = picked(&dir, &["a/d"], Filter::default(), Some(later));
+    assert_eq!(found, [""; 0]);
+}
+
+/// Calls `act` again and again for as long as `body` runs.
+fn meanwhile<T>(act: impl Fn() + Sync, body: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                act();
+            }
+        });
+        let outcome = body();
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+#[test]
+fn a_walk_ends_when_nobody_waits_for_it() {
+    let dir = Dir::new();
+    make(dir.path(), &["f"]);
+    let root = || tree::open(dir.path()).expect("it is there");
+    let options = Options {
+        // What is left out does not count as a member, but it takes time.
+        filter: Filter::new(&[], &["*".to_owned()]).expect("it is a pattern"),
+        ..Options::whole(WIDE)
+    };
+    let asked = Asked::default();
+    let is_given_up = Arc::clone(&asked.is_given_up);
+    assert!(walk(root(), dir.path(), &options, &is_given_up).is_ok());
+    drop(asked);
+    let ended = walk(root(), dir.path(), &options, &is_given_up).err();
+    assert_eq!(ended.map(|error| error.kind()), Some(Kind::ClientGone));
+}
+
+#[test]
+fn files_may_vanish_before_their_attributes_are_read() {
+    let dir = Dir::new();
+    make(dir.path(), &["x"]);
+    let (x, y) = (dir.path().join("x"), dir.path().join("y"));
+    let churn = || {
+        std::fs::rename(&x, &y).expect("it is ours");
+        std::fs::rename(&y, &x).expect("it is ours");
+    };
+    let failed = meanwhile(churn, || {
+        run(async || {
+            let mut failed = 0;
+            for _ in 0..2000 {
+                let options = Options {
+                    xattrs: true,
+                    ..Options::whole(WIDE)
+                };
+                failed += usize::from(plan(dir.path(), options).await.is_err());
+            }
+            failed
+        })
+    });
+    assert_eq!(failed, 0);
+}
+
+#[test]
+fn links_are_followed_while_names_change() {
+    let dir = Dir::new();
+    make(dir.path(), &["a/", "f", "x"]);
+    let root = tree::open(dir.path()).expect("it is there");
+    let (x, y) = (dir.path().join("x"), dir.path().join("y"));
+    let churn = || {
+        std::fs::rename(&x, &y).expect("it is ours");
+        std::fs::rename(&y, &x).expect("it is ours");
+    };
+    // The kernel gives up a way with `..` in it when anything is renamed meanwhile.
+    let follow = |_| tree::follow(&root, b"a/../a/../f", OFlags::PATH).err();
+    let failed: Vec<_> = meanwhile(churn, || (0..20_000).filter_map(follow).collect());
+    assert_eq!(failed, []);
 }

@@ -77,6 +77,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mark {
     items: usize,
+    order: usize,
     arena: usize,
     runs: usize,
 }
@@ -205,13 +206,16 @@ impl Plan {
     pub(super) fn mark(&self) -> Mark {
         Mark {
             items: self.items.len(),
+            order: self.order.len(),
             arena: self.arena.len(),
             runs: self.runs.len(),
         }
     }
 
-    /// Forgets a directory's place in the order, if it is the last, and all that was found since `mark`.
+    /// Forgets all that was found since `mark`, and the directory's own place in the order, if it is the last then.
     pub(super) fn forget(&mut self, directory: u32, mark: Mark) {
+        // Directories that were never entered were not forgotten one by one.
+        self.order.truncate(mark.order);
         if self.order.last() == Some(&directory) {
             self.order.pop();
         }

@@ -102,7 +102,16 @@ pub(super) fn follow(
 ) -> std::result::Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    let flags = flags | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
+    // A way through `..` is given up when anything is renamed meanwhile, wherever that is.
+    for _ in 1..TRIES {
+        match open() {
+            Err(Errno::AGAIN) => {}
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 /// Opens the root of a walk; links in its path are followed.
@@ -121,6 +130,9 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd> {
         Err(errno) => Err(unreadable(errno)),
     }
 }
+
+/// How often a way is tried while names change.
+const TRIES: usize = 32;
 
 pub(super) fn unreadable(errno: Errno) -> Error {
     Kind::Internal.told("cannot read directory").because(errno)

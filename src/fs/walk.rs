@@ -10,14 +10,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
-use rustix::io::Errno;
 
 use super::confine::Way;
+use super::entry::is_gone;
 use super::filter::Verdict;
 use super::listed::Listed;
-use super::mount;
+use super::mount::{self, Mounted};
 use super::plan::{Item, Mark, More, Plan, Span, is_too_long};
 use super::tree::{Options, Tree, unreadable};
 use crate::error::{Error, Kind, Result};
@@ -29,19 +30,26 @@ mod entry;
 /// Walks the tree below `root`; `told` is its path, for sentences. For helper threads.
 ///
 /// # Errors
-/// `TooLarge` beyond the limits, `NotFound` for a listed name, `Internal` when a directory cannot be read.
-pub(super) fn walk(root: OwnedFd, told: &Path, options: &Options) -> Result<(Plan, Tree)> {
+/// `TooLarge` beyond the limits, `NotFound` for a listed name, `Internal` when a directory cannot be read, `ClientGone`
+/// once `is_given_up`.
+pub(super) fn walk(
+    root: OwnedFd,
+    told: &Path,
+    options: &Options,
+    is_given_up: &AtomicBool,
+) -> Result<(Plan, Tree)> {
     let stat = rustix::fs::fstat(&root).map_err(unreadable)?;
     let mut walk = Walk {
         plan: Plan::new(options.strip),
         locals: HashMap::from([(stat.st_dev, mount::is_local(&root))]),
+        mounted: Mounted::of(&root, &stat),
         tree: Tree::at(root, options.follow)?,
         above: Vec::new(),
         twins: HashMap::new(),
         linked: Vec::new(),
         told,
         options,
-        device: stat.st_dev,
+        is_given_up,
         bytes: 0,
         records: 0,
         path: Vec::new(),
@@ -57,8 +65,9 @@ pub(super) fn walk(root: OwnedFd, told: &Path, options: &Options) -> Result<(Pla
             }
             Some(Step { item, .. }) => walk.take(item)?,
             None => {
-                walk.leave(frame.directory, frame.mark);
-                frames.pop();
+                if let Some(frame) = frames.pop() {
+                    walk.leave(&frame);
+                }
             }
         }
     }
@@ -79,8 +88,9 @@ struct Walk<'a> {
     locals: HashMap<u64, bool>,
     told: &'a Path,
     options: &'a Options,
-    /// The device of the root.
-    device: u64,
+    is_given_up: &'a AtomicBool,
+    /// What holds the root.
+    mounted: Mounted,
     bytes: u64,
     /// Bytes of all pax records.
     records: usize,
@@ -102,8 +112,10 @@ struct Frame {
     directory: u32,
     /// What to do, last first.
     steps: Vec<Step>,
-    /// Where the plan ended before it was read.
+    /// Where the plan ended before it was read, and what else is counted.
     mark: Mark,
+    linked: usize,
+    records: usize,
 }
 
 /// Packing a member, or going down into it.
@@ -129,7 +141,7 @@ impl Walk<'_> {
         }
         if options.xattrs && !root.vanishes {
             let dir = self.tree.enter(b"", Way::Looking).map_err(unreadable)?;
-            root.records = self.attributes(dir, b".", false)?;
+            root.records = self.attributes(dir, b".", false)?.unwrap_or_default();
         }
         self.plan.push(root)?;
         if !root.vanishes {
@@ -146,6 +158,8 @@ impl Walk<'_> {
             directory,
             steps: Vec::new(),
             mark: self.plan.mark(),
+            linked: self.linked.len(),
+            records: self.records,
         };
         if self.options.follow {
             // One for each frame, also for a directory that is gone.
@@ -154,7 +168,7 @@ impl Walk<'_> {
         let dir = match self.tree.enter(&self.path, Way::Looking) {
             Ok(dir) => dir,
             // It was there a moment ago; it is packed as it is now, empty.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+            Err(errno) if is_gone(errno) => {
                 self.all_missing(directory)?;
                 return Ok(frame);
             }
@@ -221,7 +235,8 @@ impl Walk<'_> {
                 found.vanishes = true;
             }
             match group.below {
-                Some(below) if !enter && found.kind != Type::Directory => {
+                // No directory, or one that is not entered.
+                Some(below) if !enter => {
                     self.missing(below)?;
                     if group.exact {
                         frame.add(item, false);
@@ -333,10 +348,12 @@ impl Walk<'_> {
     }
 
     /// Forgets a directory that has led to nothing.
-    fn leave(&mut self, directory: u32, mark: Mark) {
+    fn leave(&mut self, frame: &Frame) {
         self.above.pop();
-        if !self.plan.items[directory as usize].alive {
-            self.plan.forget(directory, mark);
+        if !self.plan.items[frame.directory as usize].alive {
+            self.plan.forget(frame.directory, frame.mark);
+            self.linked.truncate(frame.linked);
+            self.records = frame.records;
         }
     }
 

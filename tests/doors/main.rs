@@ -65,6 +65,7 @@ mod listeners;
 mod logs;
 mod manifest;
 mod manifest_digests;
+mod mounts;
 mod paths_change;
 mod paths_list;
 mod paths_remove;

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::Stat;
 
 use crate::error::{Kind, Result};
+use crate::fs::entry::said;
 use crate::fs::lent::Lent;
 use crate::ring::{clock, file, pool};
 use crate::wire::digest::Sum;
@@ -170,7 +171,7 @@ pub(super) async fn run(
 }
 
 pub(super) fn unreadable(errno: rustix::io::Errno) -> String {
-    format!("cannot read file: {}", super::walk::said(errno))
+    format!("cannot read file: {}", said(errno))
 }
 
 /// Bytes read at once.

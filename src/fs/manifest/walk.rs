@@ -14,16 +14,18 @@ use super::reading::{Reading, Verdict, unreadable};
 use super::{Entry, Options};
 use crate::error::{Kind, Result};
 use crate::fs::confine::{Descent, Way};
+use crate::fs::entry::{is_gone, said};
 use crate::fs::filter::Verdict as Choice;
 use crate::fs::member::PATH_BYTES;
-use crate::fs::{mount, tree};
+use crate::fs::mount::{self, Mounted};
+use crate::fs::tree;
 
 /// A walk that can be interrupted after any entry.
 pub(super) struct Walker {
     options: Options,
     descent: Descent,
-    /// The device of the root.
-    device: u64,
+    /// What holds the root.
+    mounted: Mounted,
     grounds: HashMap<u64, Ground>,
     frames: Vec<Frame>,
     /// What is told first: the root.
@@ -89,8 +91,8 @@ impl Walker {
         let stat = rustix::fs::fstat(&root).map_err(unread)?;
         let mut walker = Self {
             options,
+            mounted: Mounted::of(&root, &stat),
             descent: Descent::at(root),
-            device: stat.st_dev,
             grounds: HashMap::new(),
             frames: Vec::new(),
             root: Some(stat),
@@ -156,7 +158,7 @@ impl Walker {
     fn descend(&mut self, choice: Choice) -> std::result::Result<(), Errno> {
         match self.enter(choice) {
             // It was there a moment ago; now nothing is in it.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+            Err(errno) if is_gone(errno) => Ok(()),
             outcome => outcome,
         }
     }
@@ -168,7 +170,7 @@ impl Walker {
         }
         let dir = self.descent.enter(&self.path, Way::Looking);
         let dir = dir.map_err(|stop| stop.errno)?;
-        if self.options.one_file_system && rustix::fs::fstat(&dir)?.st_dev != self.device {
+        if self.is_beyond(&dir, b"", &rustix::fs::fstat(&dir)?) {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -223,7 +225,12 @@ impl Walker {
         Ok(frame)
     }
 
-    /// What an entry is; `None` when it is gone.
+    /// True for what is on another filesystem than the root, when only that one is wanted.
+    fn is_beyond(&self, dir: &OwnedFd, name: &[u8], stat: &Stat) -> bool {
+        self.options.one_file_system && !self.mounted.holds(dir, name, stat)
+    }
+
+    /// What an entry is; `None` when it is gone, or not wanted.
     fn look(&mut self, name: &[u8], batch: &mut Batch) -> Option<Found> {
         let mut path = self.path.clone();
         if !path.is_empty() {
@@ -233,7 +240,7 @@ impl Walker {
         let dir = match self.descent.enter(&self.path, Way::Looking) {
             Ok(dir) => dir,
             Err(stop) => {
-                if !matches!(stop.errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
+                if !is_gone(stop.errno) {
                     batch.complain(path, format!("cannot look: {}", said(stop.errno)));
                 }
                 return None;
@@ -247,9 +254,13 @@ impl Walker {
                 return None;
             }
         };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::Directory && self.is_beyond(&dir, name, &stat) {
+            return None;
+        }
         let mut entry = Entry::of(path, stat);
         let mut reading = None;
-        match FileType::from_raw_mode(stat.st_mode) {
+        match kind {
             FileType::Symlink => match rustix::fs::readlinkat(&dir, name, Vec::new()) {
                 Ok(target) => entry.target = Some(target.into_bytes()),
                 Err(Errno::NOENT | Errno::INVAL) => return None,
@@ -390,17 +401,10 @@ fn is_dir(dir: &OwnedFd, name: &[u8]) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// The system's text for an error, without its number.
-pub(super) fn said(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    let end = text.find(" (os error").unwrap_or(text.len());
-    text[..end].to_owned()
-}
-
 /// Entries told at once.
 pub(super) const MOST_ENTRIES: usize = 256;
-/// Files opened at once, to be hashed later.
-const MOST_OPEN: usize = 32;
+/// Files opened in one turn, to be hashed later.
+pub(super) const MOST_OPEN: usize = 32;
 /// Steps of one turn: others wait for the helper thread.
 const MOST_STEPS: usize = 4096;
 /// Bytes of directory entries read at once.

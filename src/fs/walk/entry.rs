@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::filter::Verdict;
@@ -33,6 +34,8 @@ struct Entry<'a> {
     stat: Stat,
     kind: FileType,
     followed: bool,
+    /// True when it is on another filesystem than the root, and only that one is wanted.
+    beyond: bool,
 }
 
 impl Walk<'_> {
@@ -44,6 +47,9 @@ impl Walk<'_> {
         directory: u32,
         hint: FileType,
     ) -> Result<Found> {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Err(Kind::ClientGone.told("nobody waits for the walk any more"));
+        }
         let follow = self.options.follow;
         let hinted = hint != FileType::Unknown && !(follow && hint == FileType::Symlink);
         let mut verdict = Verdict::Keep;
@@ -58,12 +64,12 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return Ok(Found::Gone),
             Err(errno) => return Err(unreadable(errno)),
         };
-        let mut followed = false;
-        if follow
-            && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
-            && let Some(target) = self.behind(name)
-        {
-            (stat, followed) = (target, true);
+        let mut behind = None;
+        if follow && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            behind = self.behind(name);
+        }
+        if let Some((_, target)) = &behind {
+            stat = *target;
         }
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !hinted || kind != hint {
@@ -80,6 +86,11 @@ impl Walk<'_> {
         if skipped || verdict == Verdict::Skip {
             return Ok(Found::Left);
         }
+        let beyond = self.options.one_file_system
+            && match &behind {
+                Some((target, _)) => !self.mounted.holds(target, b"", &stat),
+                None => !self.mounted.holds(dir, name, &stat),
+            };
         self.add(Entry {
             dir,
             name,
@@ -87,7 +98,8 @@ impl Walk<'_> {
             verdict,
             stat,
             kind,
-            followed,
+            followed: behind.is_some(),
+            beyond,
         })
     }
 
@@ -95,8 +107,7 @@ impl Walk<'_> {
     fn add(&mut self, entry: Entry<'_>) -> Result<Found> {
         let options = self.options;
         let is_dir = entry.kind == FileType::Directory;
-        let mounted = options.one_file_system && self.is_mounted(&entry);
-        if mounted && !is_dir {
+        if entry.beyond && !is_dir {
             return Ok(Found::Left);
         }
         let mut item = item(entry.parent, &entry.stat, entry.kind);
@@ -111,7 +122,8 @@ impl Walk<'_> {
         match entry.kind {
             FileType::Symlink => match rustix::fs::readlinkat(entry.dir, entry.name, Vec::new()) {
                 Ok(target) => item.more = More::Target(self.plan.keep(target.as_bytes())?),
-                Err(Errno::NOENT) => return Ok(Found::Gone),
+                // Gone, or no link any more.
+                Err(Errno::NOENT | Errno::INVAL) => return Ok(Found::Gone),
                 Err(errno) => return Err(unreadable(errno)),
             },
             FileType::RegularFile => {
@@ -122,14 +134,17 @@ impl Walk<'_> {
             _ => {}
         }
         if options.xattrs && (is_dir || entry.kind == FileType::RegularFile) {
-            item.records = self.attributes(entry.dir, entry.name, entry.followed)?;
+            match self.attributes(entry.dir, entry.name, entry.followed)? {
+                Some(records) => item.records = records,
+                None => return Ok(Found::Gone),
+            }
         }
         let index = self.plan.push(item)?;
         if self.plan.items.len() as u64 - 1 > options.limits.members {
             let limit = options.limits.members;
             return Err(self.too_large(format!("has more than {limit} members")));
         }
-        Ok(Found::Item(index, is_dir && !mounted))
+        Ok(Found::Item(index, is_dir && !entry.beyond))
     }
 
     /// Judges a name in the directory whose path is known.
@@ -163,25 +178,14 @@ impl Walk<'_> {
     }
 
     /// What a symbolic link leads to, when that is below the root.
-    fn behind(&mut self, name: &[u8]) -> Option<Stat> {
+    fn behind(&mut self, name: &[u8]) -> Option<(OwnedFd, Stat)> {
         let root = self.tree.follow.clone()?;
         let target = self.joined(name, |path| follow(&root, path, OFlags::PATH));
-        let stat = rustix::fs::fstat(target.ok()?).ok()?;
+        let target = target.ok()?;
+        let stat = rustix::fs::fstat(&target).ok()?;
         // A link to a directory that leads to it has no end.
         let endless = self.above.contains(&(stat.st_dev, stat.st_ino));
-        (!endless).then_some(stat)
-    }
-
-    /// True for what begins another filesystem.
-    fn is_mounted(&self, entry: &Entry<'_>) -> bool {
-        if entry.stat.st_dev != self.device {
-            return true;
-        }
-        // A part of the same filesystem can be mounted below itself.
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let more = rustix::fs::statx(entry.dir, entry.name, flags, StatxFlags::empty());
-        !entry.followed
-            && more.is_ok_and(|more| more.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+        (!endless).then_some((target, stat))
     }
 
     /// Judges an entry by its device: a single file can be a mount too.
@@ -228,14 +232,18 @@ impl Walk<'_> {
         }
     }
 
-    /// The pax records of a file or directory.
+    /// The pax records of a file or directory; `None` when it is gone.
     pub(super) fn attributes(
         &mut self,
         dir: impl AsFd,
         name: &[u8],
         followed: bool,
-    ) -> Result<Span> {
+    ) -> Result<Option<Span>> {
         let opened = self.open(dir, name, followed);
+        // Something else may have its name by now.
+        if let Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) = opened {
+            return Ok(None);
+        }
         let records = opened.and_then(attributes::records).map_err(|errno| {
             let name = String::from_utf8_lossy(name);
             Kind::Internal
@@ -246,7 +254,7 @@ impl Walk<'_> {
         if self.records > MOST_RECORDS {
             return Err(self.too_large(format!("has more than {MOST_RECORDS} bytes of attributes")));
         }
-        self.plan.keep(&records)
+        self.plan.keep(&records).map(Some)
     }
 }
 
