@@ -32,6 +32,7 @@ pub(super) fn run(arguments: &[String]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     process::fill_standard_descriptors();
+    process::return_large_blocks();
     log::start(&config.log);
     for Ignored(why) in ignored {
         tracing::warn!("{why}");

@@ -1,4 +1,4 @@
-//! What the daemon sets for its own process: subreaper, OOM score, standard descriptors, SIGPIPE; and any signal to
+//! What the daemon sets for its own process: subreaper, OOM score, allocator, standard descriptors; and any signal to
 //! others.
 
 use std::fs;
@@ -43,6 +43,23 @@ pub fn raise_descriptor_limit() -> Option<u64> {
             tracing::debug!(%error, "the limit on descriptors stays as it is");
             None
         }
+    }
+}
+
+/// Keeps the allocator from holding on to large blocks that were freed.
+///
+/// glibc raises its threshold for blocks of their own with each large block that is freed (mallopt(3)); from then on
+/// such blocks stay in its heaps. A threshold that is set stays. Other C libraries give memory back by themselves.
+#[cfg_attr(
+    target_env = "gnu",
+    expect(unsafe_code, reason = "the allocator has no other interface")
+)]
+pub fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes two numbers, and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE_BLOCK);
     }
 }
 
@@ -92,5 +109,8 @@ pub fn send_signal(whom: Whom, number: i32) -> io::Result<bool> {
     }
 }
 
+/// Bytes from which a block is the system's again as soon as it is free.
+#[cfg(target_env = "gnu")]
+const LARGE_BLOCK: libc::c_int = 2 << 20;
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 const PROTECTED: &str = "-1000";
