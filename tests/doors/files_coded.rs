@@ -9,7 +9,7 @@ use crate::client::Connection;
 use crate::daemon::Daemon;
 use crate::driver::Driver;
 use crate::reply::Reply;
-use crate::request::{Request, file_at};
+use crate::request::{Request, TOKEN, file_at};
 use crate::scratch::noise;
 
 both![
@@ -19,6 +19,7 @@ both![
     each_coding_is_a_representation_of_its_own,
     a_digest_is_told_beforehand_of_what_is_small,
     a_digest_follows_what_is_large,
+    no_digest_is_promised_where_none_can_follow,
     head_computes_a_digest,
     a_part_comes_without_a_digest,
     a_file_that_changes_while_it_is_digested_ends_the_connection,
@@ -246,6 +247,21 @@ fn decoded(reply: &Reply) -> Vec<u8> {
         }
     }
     plain
+}
+
+fn no_digest_is_promised_where_none_can_follow(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let content = noise(3_000_000);
+    fs::write(daemon.path("f"), &content).expect("ours");
+    let mut connection = daemon.connect();
+    let target = file_at(daemon.path("f"));
+    connection.send(format!(
+        "GET {target} HTTP/1.0\r\nauthorization: Bearer {TOKEN}\r\nwant-repr-digest: sha-256=1\r\n\r\n"
+    ));
+    let head = connection.head().expect("a head");
+    assert_eq!((head.status, head.field("trailer")), (200, None));
+    let (body, _) = connection.rest();
+    assert!(body == content);
 }
 
 /// The body and the trailers of a chunked message.

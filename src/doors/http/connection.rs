@@ -337,7 +337,7 @@ fn settle(wire: &Wire, app: &App, progress: &Progress, manner: &mut Manner) {
 /// Sends a body while it is produced.
 ///
 /// A body that fails before its first byte is out is answered with the error instead.
-async fn stream(wire: &Wire, source: Source, form: Form, manner: &mut Manner) -> Result<()> {
+async fn stream(wire: &Wire, mut source: Source, form: Form, manner: &mut Manner) -> Result<()> {
     let framing = match source.length {
         Some(length) => Delimiter::Length(length),
         None if manner.is_11 => Delimiter::Chunked,
@@ -346,6 +346,10 @@ async fn stream(wire: &Wire, source: Source, form: Form, manner: &mut Manner) ->
             Delimiter::Close
         }
     };
+    if framing != Delimiter::Chunked {
+        // Nothing can follow the body, so nothing is promised.
+        source.fields.retain(|(name, _)| *name != "trailer");
+    }
     // A HEAD of a body without a known length announces no framing, as the reference does.
     let announced = match (manner.head_only, framing) {
         (true, Delimiter::Chunked) => Delimiter::None,
