@@ -1,6 +1,6 @@
 //! The directories of a tree that are watched, and finding those that are not yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl Tree {
             claim,
         };
         let outcome = match tree.is_recursive {
-            true => tree.survey(b"", &mut Vec::new()),
+            true => tree.survey(b"", &mut Vec::new(), &mut HashSet::new()),
             false => tree.add(&root, b"").map(drop),
         };
         let path = ask.path.display();
@@ -125,11 +125,13 @@ impl Tree {
         self.is_recursive
     }
 
-    /// Watches the directory `start` and those below it, and adds what is in those that were not watched before.
+    /// Watches the directory `start` and those below it, and adds what is in those that were not watched before, and
+    /// the watches of all of them.
     pub(super) fn survey(
         &mut self,
         start: &[u8],
         found: &mut Vec<Found>,
+        seen: &mut HashSet<i32>,
     ) -> std::result::Result<(), Stop> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &self.root, flags, Mode::empty());
@@ -149,9 +151,10 @@ impl Tree {
             if !path.is_empty() && mount::is_pseudo(&dir) {
                 continue;
             }
-            let Some(is_new) = self.add(&dir, &path)? else {
+            let Some((watch, is_new)) = self.add(&dir, &path)? else {
                 continue;
             };
+            seen.insert(watch);
             // Only now: what comes later is told by the watch.
             let most = self.claim.allowance.0.most;
             let Ok(entries) = entries(&dir, most) else {
@@ -184,7 +187,11 @@ impl Tree {
     }
 
     /// Watches one directory or file; true when it was not watched before, `None` when it cannot be.
-    fn add(&mut self, dir: &OwnedFd, path: &[u8]) -> std::result::Result<Option<bool>, Stop> {
+    fn add(
+        &mut self,
+        dir: &OwnedFd,
+        path: &[u8],
+    ) -> std::result::Result<Option<(i32, bool)>, Stop> {
         let watch = match self.watches.add(dir, self.flags) {
             Ok(watch) => watch,
             Err(error) => {
@@ -202,7 +209,7 @@ impl Tree {
             return Err(Stop::Full);
         }
         self.paths.insert(watch, path.to_vec());
-        Ok(Some(is_new))
+        Ok(Some((watch, is_new)))
     }
 
     /// Why nothing more can come, when that is what a change says.
@@ -253,11 +260,16 @@ impl Tree {
         }
     }
 
-    /// Ends those of `watches` that are below `path`.
-    pub(super) fn unwatch(&mut self, watches: &[i32], path: &[u8]) {
+    /// All watches but those.
+    pub(super) fn other_than(&self, seen: &HashSet<i32>) -> Vec<i32> {
+        let all = self.paths.keys().copied();
+        all.filter(|watch| !seen.contains(watch)).collect()
+    }
+
+    /// Ends those of `watches` that have not ended by themselves.
+    pub(super) fn unwatch(&mut self, watches: &[i32]) {
         for watch in watches {
-            let known = self.paths.get(watch);
-            if known.is_some_and(|known| rest(known, path).is_some()) {
+            if self.paths.contains_key(watch) {
                 self.forget(*watch);
                 self.watches.remove(*watch);
             }
