@@ -20,6 +20,7 @@ both![
     a_directory_that_leaves_and_comes_back_is_still_told,
     directories_below_one_that_left_are_let_go_under_any_name,
     a_directory_that_leaves_unseen_is_told_no_more,
+    a_watch_that_cannot_follow_its_tree_says_so,
     a_reader_that_stalls_is_told_that_changes_are_missing,
 ];
 
@@ -239,6 +240,18 @@ fn a_directory_that_leaves_unseen_is_told_no_more(driver: Driver) {
     watcher.is_silent(&daemon.path("t/mark"));
 }
 
+fn a_watch_that_cannot_follow_its_tree_says_so(driver: Driver) {
+    // Descriptors for nothing, for the root of the tree, and for what comes below it.
+    for more in 0..3 {
+        let daemon = Daemon::ready(driver);
+        fs::create_dir(daemon.path("t")).expect("ours");
+        let mut watcher = Watcher::start(&daemon, "t", "&recursive=1");
+        leave_descriptors(&daemon, more);
+        fs::create_dir(daemon.path("t/d")).expect("ours");
+        watcher.is_gone_for("failed");
+    }
+}
+
 fn a_reader_that_stalls_is_told_that_changes_are_missing(driver: Driver) {
     let setup = Setup::new(driver);
     // A Unix socket holds little back, so that the kernel's queue fills soon.
@@ -257,6 +270,13 @@ fn a_reader_that_stalls_is_told_that_changes_are_missing(driver: Driver) {
     // Behind it all goes on, below what came meanwhile too.
     fs::write(daemon.path("t/late/deep/f"), "").expect("ours");
     while watcher.change() != "created late/deep/f" {}
+}
+
+/// Limits the daemon to the descriptors that it has, and so many `more`.
+fn leave_descriptors(daemon: &Daemon, more: usize) {
+    let held = |number: &usize| fs::read_link(format!("/proc/{}/fd/{number}", daemon.pid()));
+    let mut free = (0..).filter(|number| held(number).is_err());
+    daemon.limit_descriptors(free.nth(more).expect("numbers do not end"));
 }
 
 /// Changes more in the tree `t` than the kernel holds back for who takes nothing.

@@ -135,7 +135,10 @@ impl Tree {
     ) -> std::result::Result<(), Stop> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &self.root, flags, Mode::empty());
-        let root = root.map_err(|_| Stop::Gone)?;
+        let root = root.map_err(|errno| match is_short(errno) {
+            true => Stop::Failed(errno.into()),
+            false => Stop::Gone,
+        })?;
         let now = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH, WANTED);
         if !now.is_ok_and(|now| is_same(&now, &self.found)) {
             return Err(Stop::Gone);
@@ -145,7 +148,8 @@ impl Tree {
         let mut has_too_much = false;
         while let Some(path) = waiting.pop() {
             // What is gone again is told by the directory above it.
-            let Ok(dir) = descent.enter(&path, Way::Looking) else {
+            let entered = descent.enter(&path, Way::Looking);
+            let Some(dir) = there(entered.map_err(|stop| stop.errno))? else {
                 continue;
             };
             if !path.is_empty() && mount::is_pseudo(&dir) {
@@ -157,7 +161,7 @@ impl Tree {
             seen.insert(watch);
             // Only now: what comes later is told by the watch.
             let most = self.claim.allowance.0.most;
-            let Ok(entries) = entries(&dir, most) else {
+            let Some(entries) = there(entries(&dir, most))? else {
                 continue;
             };
             for (name, is_dir) in entries {
@@ -197,6 +201,7 @@ impl Tree {
             Err(error) => {
                 return match Errno::from_io_error(&error) {
                     Some(Errno::NOSPC) => Err(Stop::KernelIsFull),
+                    Some(errno) if is_short(errno) => Err(Stop::Failed(error)),
                     _ if path.is_empty() => Err(Stop::Failed(error)),
                     // It is gone, or we may not read it.
                     _ => Ok(None),
@@ -275,6 +280,20 @@ impl Tree {
             }
         }
     }
+}
+
+/// What there is; `None` when it is gone, or not for us, or broken.
+fn there<T>(outcome: std::result::Result<T, Errno>) -> std::result::Result<Option<T>, Stop> {
+    match outcome {
+        Ok(there) => Ok(Some(there)),
+        Err(errno) if is_short(errno) => Err(Stop::Failed(errno.into())),
+        Err(_) => Ok(None),
+    }
+}
+
+/// True when it is we who lack something, so that nothing is said about the directory.
+fn is_short(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// What follows `above` in `path`, with its slash; `None` when `path` is not there or below.
