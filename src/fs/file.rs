@@ -81,12 +81,13 @@ impl Opened {
         if !self.is_guarded {
             return self.file.send(Segment { offset, length }, sink).await;
         }
+        // Pages of the file that wait in a socket would change with it behind the last look.
         let last = length.min(LAST);
         let whole = Segment {
             offset,
             length: length - last,
         };
-        self.file.send(whole, sink).await?;
+        self.file.send_copied(whole, sink).await?;
         let mut bytes = Vec::new();
         self.fill(&mut bytes, offset + whole.length, last).await?;
         self.check_unchanged().await?;
