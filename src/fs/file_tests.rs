@@ -82,6 +82,18 @@ fn a_fifo_is_refused_at_once() {
 }
 
 #[test]
+fn a_file_that_is_known_needs_no_helper() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    std::fs::write(&path, "text").expect("it is fresh");
+    open_now(&path).expect("it can be opened, and its filesystem is known then");
+    let opened = open_cached(&path).expect("nothing has to be looked up");
+    assert_eq!(opened.expect("it is there").size(), Some(4));
+    assert!(open_cached(dir.path()).is_none());
+    assert!(open_cached(&dir.path().join("none")).is_none());
+}
+
+#[test]
 fn a_range_is_a_part() {
     let dir = Dir::new();
     let path = dir.path().join("f");
