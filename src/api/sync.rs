@@ -70,8 +70,7 @@ async fn tell(app: Rc<App>, mut call: Call) -> Result<Answer> {
         return Err(Kind::Malformed.told("the content type is not JSON"));
     }
     let bytes = body::read(&mut *call.body, MOST_BYTES).await?;
-    let malformed = |error: serde_json::Error| Kind::Malformed.told(error.to_string());
-    let request: Request = serde_json::from_slice(&bytes).map_err(malformed)?;
+    let request: Request = body::object(&bytes, "manifest request")?;
     if request.path.is_empty() || request.path.contains('\0') {
         return Err(Kind::Malformed.told("path must be the path of a directory"));
     }
