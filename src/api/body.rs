@@ -1,5 +1,7 @@
 //! Small bodies that are read whole: JSON requests.
 
+use serde::de::DeserializeOwned;
+
 use crate::error::{Kind, Result};
 use crate::ring::Inflow;
 
@@ -48,9 +50,44 @@ pub fn is_json(content_type: Option<&[u8]>) -> bool {
     }
 }
 
+/// Reads a JSON object, which is called `what` where it is none.
+///
+/// # Errors
+/// `Malformed`, saying where it is wrong, and nothing of what stands there: that must not reach a log.
+pub fn object<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
+    let wrong = format!("body is not a valid {what}");
+    // The parser by itself would also take an array of the values.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Kind::Malformed.told(wrong));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Kind::Malformed.told(format!("{wrong}: line {line} column {column}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_is_no_array_and_is_not_quoted() {
+        #[derive(Debug, serde::Deserialize, PartialEq)]
+        struct Name {
+            name: String,
+        }
+        let read = |text: &str| {
+            let read = object::<Name>(text.as_bytes(), "name");
+            read.map_err(|error| error.sentence().to_owned())
+        };
+        let name = Name { name: "x".into() };
+        assert_eq!(read("\n {\"name\": \"x\"}\n"), Ok(name));
+        for text in ["", "[\"x\"]", "\"x\"", "null"] {
+            assert_eq!(read(text), Err("body is not a valid name".into()), "{text}");
+        }
+        let place = "body is not a valid name: line 1 column 11";
+        assert_eq!(read("{\"name\": 17}"), Err(place.into()));
+    }
 
     #[test]
     fn json_is_announced_in_several_ways() {

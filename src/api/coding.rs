@@ -4,7 +4,6 @@ use std::fs::File;
 use std::future::Future;
 use std::pin::Pin;
 
-use super::digest::{self, Hasher};
 use super::row::{Produce, Source};
 use crate::app::App;
 use crate::app::coding::Claim;
@@ -78,9 +77,8 @@ pub fn tag(etag: &str, coding: Coding) -> String {
 
 /// `source` in `coding`: without a length or ranges, with an etag of its own, compressed while it is sent.
 ///
-/// A `repr-digest` that it announces is replaced by that of the coded bytes, which are what the field is about
-/// (RFC 9530, section 3.1), as a trailer. A part of a whole stays as it is.
-/// When the codings under way leave no memory for another one, it stays as it is, too.
+/// A part of a whole stays as it is, and so does all when the codings under way leave no memory for another one. A digest
+/// of the plain bytes has no place in it (RFC 9530, section 3.1), so who makes one does not ask for a coding.
 pub fn encode(app: &App, source: Source, coding: Coding) -> Source {
     if source.part.is_some() {
         return source;
@@ -89,11 +87,7 @@ pub fn encode(app: &App, source: Source, coding: Coding) -> Source {
         return source;
     };
     let mut fields = source.fields;
-    let is_digest = |(name, value): &(&str, String)| {
-        *name == REPR || (*name == "trailer" && value.eq_ignore_ascii_case(REPR))
-    };
-    let with_digest = fields.iter().any(is_digest);
-    fields.retain(|field| !is_digest(field) && !matches!(field.0, "accept-ranges" | "vary"));
+    fields.retain(|field| !matches!(field.0, "accept-ranges" | "vary"));
     for (name, value) in &mut fields {
         if *name == "etag" {
             *value = tag(value, coding);
@@ -101,9 +95,6 @@ pub fn encode(app: &App, source: Source, coding: Coding) -> Source {
     }
     fields.push(("content-encoding", coding.name().to_owned()));
     fields.push(("vary", "accept-encoding".to_owned()));
-    if with_digest {
-        fields.push(("trailer", REPR.to_owned()));
-    }
     let plain = source.produce;
     Source {
         media: source.media,
@@ -114,7 +105,6 @@ pub fn encode(app: &App, source: Source, coding: Coding) -> Source {
             plain,
             _claim: claim,
             coding,
-            with_digest,
         }),
     }
 }
@@ -163,7 +153,6 @@ struct Coded {
     plain: Box<dyn Produce>,
     _claim: Claim,
     coding: Coding,
-    with_digest: bool,
 }
 
 impl Produce for Coded {
@@ -174,7 +163,6 @@ impl Produce for Coded {
         Box::pin(async move {
             let press = Press {
                 encoder: Encoder::new(self.coding)?,
-                hasher: self.with_digest.then(Hasher::default),
                 coded: Vec::new(),
             };
             let mut flow = Pressed {
@@ -193,8 +181,6 @@ impl Produce for Coded {
 /// What a helper thread needs to compress.
 struct Press {
     encoder: Encoder,
-    /// Of the coded bytes, when somebody wants their digest.
-    hasher: Option<Hasher>,
     /// What the last piece became.
     coded: Vec<u8>,
 }
@@ -202,11 +188,7 @@ struct Press {
 impl Press {
     fn take(&mut self, plain: &[u8], then: Then) -> Result<()> {
         self.coded.clear();
-        self.encoder.feed(plain, &mut self.coded, then)?;
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(&self.coded);
-        }
-        Ok(())
+        self.encoder.feed(plain, &mut self.coded, then)
     }
 }
 
@@ -336,13 +318,7 @@ impl Pressed<'_> {
     }
 
     async fn finish(&mut self) -> Result<()> {
-        self.drain(Then::End).await?;
-        let press = self.press.take();
-        if let Some(hasher) = press.and_then(|press| press.hasher) {
-            let digest = digest::field(&hasher.finish());
-            self.sink.trailer(REPR, digest);
-        }
-        Ok(())
+        self.drain(Then::End).await
     }
 
     /// Compresses frames here and now, as many as make a small piece, and offers what they became.
@@ -400,10 +376,7 @@ impl Outflow for Pressed<'_> {
     }
 
     fn trailer(&mut self, name: &'static str, value: String) {
-        // That of the plain bytes would be wrong here.
-        if name != REPR {
-            self.sink.trailer(name, value);
-        }
+        self.sink.trailer(name, value);
     }
 
     fn send_file<'a>(&'a mut self, file: &'a File, offset: u64, length: u64) -> Step<'a, ()> {
@@ -423,7 +396,6 @@ fn lost() -> Error {
 
 /// Codings of a request body at most.
 const MOST_CODINGS: usize = 2;
-const REPR: &str = "repr-digest";
 /// Bytes that are compressed at once.
 const PIECE: usize = buffers::LEASE;
 /// Bytes up to which the last ones of a body are compressed here: less than the way to a helper thread and back.

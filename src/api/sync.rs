@@ -94,9 +94,8 @@ async fn tell(app: Rc<App>, mut call: Call) -> Result<Answer> {
 }
 
 /// What a body means; `asked` is the digest of the query. For helper threads.
-fn wishes(body: &[u8], asked: Option<&str>) -> Result<(PathBuf, Options)> {
-    let malformed = |error: serde_json::Error| Kind::Malformed.told(error.to_string());
-    let request: Request = serde_json::from_slice(body).map_err(malformed)?;
+fn wishes(bytes: &[u8], asked: Option<&str>) -> Result<(PathBuf, Options)> {
+    let request: Request = body::object(bytes, "manifest request")?;
     if request.path.is_empty() || request.path.contains('\0') {
         return Err(Kind::Malformed.told("path must be the path of a directory"));
     }

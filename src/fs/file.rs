@@ -81,12 +81,13 @@ impl Opened {
         if !self.is_guarded {
             return self.file.send(Segment { offset, length }, sink).await;
         }
+        // Pages of the file that wait in a socket would change with it behind the last look.
         let last = length.min(LAST);
         let whole = Segment {
             offset,
             length: length - last,
         };
-        self.file.send(whole, sink).await?;
+        self.file.send_copied(whole, sink).await?;
         let mut bytes = Vec::new();
         self.fill(&mut bytes, offset + whole.length, last).await?;
         self.check_unchanged().await?;
@@ -222,21 +223,23 @@ fn open_cached(path: &Path) -> Option<Result<Opened>> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let probe = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()?;
     let mode = local::mode_if_local(&probe)?;
-    let regular = FileType::from_raw_mode(mode) == FileType::RegularFile;
-    regular.then(|| open_known(path, |_| true))
+    if FileType::from_raw_mode(mode) != FileType::RegularFile {
+        return None;
+    }
+    // Another file may have the name by now. What fails is left to a helper, who may wait.
+    let file = rustix::fs::openat2(CWD, path, OPEN, Mode::empty(), ResolveFlags::CACHED).ok()?;
+    Some(describe(file.into(), |_| true))
 }
 
 fn open_now(path: &Path) -> Result<Opened> {
     // Opening a FIFO, if only for an instant, is seen by whoever waits at its other end.
     let stat = rustix::fs::stat(path).map_err(unopened)?;
     judge(&stat)?;
-    open_known(path, |file| mount::is_local(file))
+    let file = rustix::fs::openat(CWD, path, OPEN, Mode::empty()).map_err(unopened)?;
+    describe(file.into(), |file| mount::is_local(file))
 }
 
-fn open_known(path: &Path, is_local: impl FnOnce(&File) -> bool) -> Result<Opened> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(unopened)?;
-    let file = File::from(file);
+fn describe(file: File, is_local: impl FnOnce(&File) -> bool) -> Result<Opened> {
     let stat = rustix::fs::fstat(&file).map_err(unopened)?;
     judge(&stat)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
@@ -271,6 +274,11 @@ fn unopened(errno: Errno) -> Error {
     }
 }
 
+/// How a file is opened.
+const OPEN: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 /// Bytes read before others get their turn.
 const BURST: u64 = 512 * 1024;
 /// Bytes at the end of a guarded part that are read before the file is looked at again.

@@ -3,6 +3,7 @@
 use super::super::testing::{Dir, Sink, run};
 use super::*;
 use crate::fs::lines::Window;
+use crate::ring::{Frame, Step};
 
 fn read(path: &Path) -> std::result::Result<(Option<u64>, Vec<u8>), (Kind, String)> {
     let outcome = run(async || {
@@ -81,6 +82,18 @@ fn a_fifo_is_refused_at_once() {
 }
 
 #[test]
+fn a_file_that_is_known_needs_no_helper() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    std::fs::write(&path, "text").expect("it is fresh");
+    open_now(&path).expect("it can be opened, and its filesystem is known then");
+    let opened = open_cached(&path).expect("nothing has to be looked up");
+    assert_eq!(opened.expect("it is there").size(), Some(4));
+    assert!(open_cached(dir.path()).is_none());
+    assert!(open_cached(&dir.path().join("none")).is_none());
+}
+
+#[test]
 fn a_range_is_a_part() {
     let dir = Dir::new();
     let path = dir.path().join("f");
@@ -92,6 +105,63 @@ fn a_range_is_a_part() {
         sink.0
     });
     assert_eq!(bytes, b"2345");
+}
+
+/// Takes bytes, and files whole, as a socket that sends them later does.
+#[derive(Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    files: usize,
+}
+
+impl Outflow for Queue {
+    fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Step<'a, ()> {
+        self.bytes.extend_from_slice(bytes);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn flush(&mut self) -> Step<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn offer(&mut self, _: &[Frame<'_>]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn ready(&mut self) -> Step<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn send_file<'a>(&'a mut self, _: &'a File, _: u64, _: u64) -> Step<'a, ()> {
+        self.files += 1;
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[test]
+fn what_is_guarded_is_copied_before_it_is_sent() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    let bytes = vec![7; 1_000_000];
+    std::fs::write(&path, &bytes).expect("it is fresh");
+    let sent = |is_guarded: bool| {
+        run(async || {
+            let mut opened = open(&path).await.expect("it is there");
+            if is_guarded {
+                opened.guard();
+            }
+            let mut queue = Queue::default();
+            let sent = opened.send(1, 999_998, &mut queue).await;
+            sent.expect("it can be read");
+            queue
+        })
+    };
+    let free = sent(false);
+    assert_eq!((free.bytes.len(), free.files), (0, 1));
+    // Pages that wait in a socket would change with the file, so none may.
+    let guarded = sent(true);
+    assert_eq!(guarded.files, 0);
+    assert!(guarded.bytes == bytes[1..999_999]);
 }
 
 #[test]

@@ -67,20 +67,7 @@ impl Filter {
         }
     }
 
-    /// Judges a name relative to the root, components joined by single slashes.
-    pub fn judge(&self, path: &[u8], is_dir: bool) -> Verdict {
-        let mut verdict = self.root();
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        for (at, _) in slashes {
-            verdict = self.judge_in(verdict, &path[..at], true);
-            if verdict == Verdict::Skip {
-                return verdict;
-            }
-        }
-        self.judge_in(verdict, path, is_dir)
-    }
-
-    /// Judges a name whose directory has been judged: one step of a walk.
+    /// Judges a name, relative to the root with its components joined by single slashes, whose directory has been judged.
     pub fn judge_in(&self, directory: Verdict, path: &[u8], is_dir: bool) -> Verdict {
         if directory == Verdict::Skip {
             return directory;

@@ -11,6 +11,21 @@ fn filter(includes: &[&str], excludes: &[&str]) -> Filter {
     Filter::new(&owned(includes), &owned(excludes)).expect("the patterns are good")
 }
 
+impl Filter {
+    /// Judges a name as a walk to it does, step by step.
+    fn judge(&self, path: &[u8], is_dir: bool) -> Verdict {
+        let mut verdict = self.root();
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for (at, _) in slashes {
+            verdict = self.judge_in(verdict, &path[..at], true);
+            if verdict == Verdict::Skip {
+                return verdict;
+            }
+        }
+        self.judge_in(verdict, path, is_dir)
+    }
+}
+
 /// Checks verdicts; a name that ends in a slash is a directory.
 #[track_caller]
 fn check(filter: &Filter, kept: &[&str], left: &[&str]) {

@@ -115,21 +115,28 @@ impl Lent {
         if self.local {
             return sink.send_file(self, span.offset, span.length).await;
         }
+        self.send_copied(span, sink).await
+    }
+
+    /// The same through a buffer always: what was read goes out, whatever becomes of the file then.
+    ///
+    /// # Errors
+    /// As [`Lent::send`].
+    pub(super) async fn send_copied(&self, span: Segment, sink: &mut dyn Outflow) -> Result<()> {
         let mut buffer = buffers::lease();
         let mut at = span.offset;
         let mut left = span.length;
         while left > 0 {
-            let count = self.read_at(&mut buffer, at, usize::MAX).await? as u64;
+            let most = usize::try_from(left).unwrap_or(usize::MAX);
+            let count = self.read_at(&mut buffer, at, most).await? as u64;
             if count == 0 {
                 return Err(Kind::Internal.told("the file became shorter while it was sent"));
             }
-            // A count of bytes in memory, so the conversion is exact.
-            buffer.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             sink.write(&buffer).await?;
             sink.flush().await?;
             buffer.clear();
             at += count;
-            left = left.saturating_sub(count);
+            left -= count;
         }
         Ok(())
     }

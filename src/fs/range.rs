@@ -26,6 +26,8 @@ impl Range {
                 let last = last.unwrap_or(u64::MAX).min(total.saturating_sub(1));
                 (first < total).then_some(Self { first, last })
             }
+            // No part of an empty file can be told, so it goes out whole.
+            (None, Some(1..)) if total == 0 => return Ok(None),
             (None, Some(length)) => (length > 0 && total > 0).then(|| Self {
                 first: total.saturating_sub(length),
                 last: total - 1,
@@ -98,6 +100,8 @@ mod tests {
         check("bytes=-1", 10, Ok(Some((9, 9))));
         check("bytes=-10", 10, Ok(Some((0, 9))));
         check("bytes=-11", 10, Ok(Some((0, 9))));
+        // An empty file is less than that, and no part of it can be told.
+        check("bytes=-5", 0, Ok(None));
     }
 
     #[test]
@@ -106,7 +110,7 @@ mod tests {
         check("bytes=10-20", 10, Err("bytes */10"));
         check("bytes=-0", 10, Err("bytes */10"));
         check("bytes=0-", 0, Err("bytes */0"));
-        check("bytes=-5", 0, Err("bytes */0"));
+        check("bytes=-0", 0, Err("bytes */0"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What tells one version of a file from another, as far as the kernel can tell.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rustix::fs::{Stat, Statx, StatxTimestamp};
 
 /// A version of a file: it changes with every write, every change of mode or owner, and every replacement.
@@ -66,12 +68,24 @@ impl Version {
         self.modified.0 == self.changed.0 && self.has_rested(now)
     }
 
+    /// True when another change at the time `now` could leave the times as they are: they move on with the kernel's
+    /// clock, which stands still for so long. After [`TICK`] every change shows.
+    pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX);
+        let (seconds, nanoseconds) = self.changed;
+        let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        (now - changed).unsigned_abs() < TICK.as_nanos()
+    }
+
     /// True when the file had rested at the time `now`, so that a later change shows in its times, however coarse.
     pub fn has_rested(&self, now: i64) -> bool {
         self.modified.0.max(self.changed.0).saturating_add(GRAIN) < now
     }
 }
 
+/// Longer than the kernel's clock for file times stands still.
+pub(super) const TICK: Duration = Duration::from_millis(20);
 /// Times may be kept in steps of so many seconds.
 const GRAIN: i64 = 2;
 
@@ -92,6 +106,24 @@ mod tests {
     #[test]
     fn a_validator_has_all_that_changes() {
         assert_eq!(version(0x20, 0x30).etag(), "\"ab-10-20.7-30.8\"");
+    }
+
+    #[test]
+    fn a_version_is_fresh_until_the_clock_has_surely_moved_on() {
+        let at = |millis| UNIX_EPOCH + Duration::from_millis(millis);
+        let some = version(1, 100);
+        for (millis, expected) in [
+            (99_979, false),
+            (99_990, true),
+            (100_000, true),
+            (100_019, true),
+            (100_021, false),
+            (1_000_000, false),
+        ] {
+            assert_eq!(some.is_fresh(at(millis)), expected, "{millis}");
+        }
+        assert!(!version(1, i64::MAX).is_fresh(at(0)));
+        assert!(!version(1, i64::MIN).is_fresh(at(1)));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::file::Opened;
 use super::lent::unreadable;
+use super::version::TICK;
 use crate::error::{Error, Kind, Result};
-use crate::ring::{Outflow, buffers, pool};
+use crate::ring::{Outflow, buffers, clock, pool};
 
 /// What is shown each piece of a file, in order.
 pub trait Visitor: Send + 'static {
@@ -23,6 +25,7 @@ impl Opened {
     /// # Errors
     /// `Internal` when the file cannot be read, is shorter than it was, or changed under a guard.
     pub async fn visit<V: Visitor>(&self, visitor: V) -> Result<Option<V>> {
+        self.settle().await;
         let mut tour = Tour::new(self, visitor)?;
         while tour.offset < tour.end {
             // Others who need a helper get one between two stretches.
@@ -38,6 +41,7 @@ impl Opened {
     /// # Errors
     /// `Internal` when the file cannot be read or is not at the end what it was; those of the sink.
     pub async fn send_visited<V: Visitor>(&self, visitor: V, sink: &mut dyn Outflow) -> Result<V> {
+        self.settle().await;
         let mut tour = Tour::new(self, visitor)?;
         while tour.offset < tour.end {
             let piece = tour.offset.saturating_add(1);
@@ -54,6 +58,7 @@ impl Opened {
     /// # Errors
     /// As [`Opened::visit`].
     pub async fn load_visited<V: Visitor>(&self, mut visitor: V) -> Result<(Vec<u8>, Option<V>)> {
+        self.settle().await;
         let mut bytes = Vec::new();
         self.fill(&mut bytes, 0, self.size().unwrap_or(0)).await?;
         let visited = pool::run(move || {
@@ -63,6 +68,14 @@ impl Opened {
         let (bytes, visitor) = visited.await?;
         let is_same = self.still_is().await?;
         Ok((bytes, Some(visitor).filter(|_| is_same)))
+    }
+
+    /// Waits until every further change of the file shows: else what is read could be of two versions that look alike.
+    async fn settle(&self) {
+        let now = SystemTime::now();
+        if self.version().is_some_and(|version| version.is_fresh(now)) {
+            clock::sleep(TICK).await;
+        }
     }
 }
 
@@ -174,6 +187,41 @@ mod tests {
             })
             .expect("it can be read");
             assert!(visited == bytes && sent == bytes && seen == bytes && loaded == bytes);
+        }
+    }
+
+    /// Writes other bytes over those of a file once it has seen some.
+    struct Forger(Option<std::path::PathBuf>);
+
+    impl Visitor for Forger {
+        fn visit(&mut self, _: &[u8]) {
+            if let Some(path) = self.0.take() {
+                let file = File::options().write(true).open(path).expect("ours");
+                file.write_all_at(b"false", 0).expect("it is that long");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_written_twice_in_one_instant_is_no_version() {
+        let dir = Dir::new();
+        let path = dir.path().join("f");
+        // Where the kernel's clock does not move on in between, which is likely each time.
+        for _ in 0..3 {
+            let open = async || {
+                std::fs::write(&path, "truth").expect("ours");
+                open(&path).await.expect("it is there")
+            };
+            let forger = || Forger(Some(path.clone()));
+            run(async || {
+                let seen = open().await.visit(forger()).await;
+                assert!(seen.expect("it can be read").is_none());
+                let loaded = open().await.load_visited(forger()).await;
+                assert!(loaded.expect("it can be read").1.is_none());
+                let mut sink = Sink::default();
+                let sent = open().await.send_visited(forger(), &mut sink).await;
+                assert!(sent.is_err(), "what was sent is no version");
+            });
         }
     }
 

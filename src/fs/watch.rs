@@ -5,6 +5,7 @@
 
 mod survey;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,8 +115,10 @@ pub struct Watch {
 
 /// A directory that was moved from its name; where to comes in a moment, or never when that is outside.
 struct Leaving {
-    cookie: u32,
+    /// `None` where nobody has told that it was moved.
+    cookie: Option<u32>,
     path: Vec<u8>,
+    /// Those of its watches that were not seen elsewhere since.
     watches: Vec<i32>,
     until: Deadline,
 }
@@ -193,7 +196,8 @@ impl Watch {
         if has(ReadFlags::QUEUE_OVERFLOW) {
             // First the watches that may be missing, so that nothing is missed behind the client's next look.
             if self.is_recursive() {
-                self.survey(Vec::new(), &mut Vec::new(), news).await?;
+                let seen = self.survey(Vec::new(), &mut Vec::new(), news).await?;
+                self.leave_unseen(&seen);
             }
             if !matches!(news.last(), Some(News::Gone(_) | News::Overflow)) {
                 news.push(News::Overflow);
@@ -255,24 +259,29 @@ impl Watch {
         }
     }
 
-    /// Watches the directory `path` and those below it; adds what is in those that were not watched before.
+    /// Watches the directory `path` and those below it; adds what is in those that were not watched before. Answers
+    /// the watches of all of them: those do not leave.
     async fn survey(
         &mut self,
         path: Vec<u8>,
         found: &mut Vec<Found>,
         news: &mut Vec<News>,
-    ) -> Result<()> {
+    ) -> Result<HashSet<i32>> {
         let Some(mut tree) = self.tree.take() else {
-            return Ok(());
+            return Ok(HashSet::new());
         };
         let job = move || {
             let mut found = Vec::new();
-            let outcome = tree.survey(&path, &mut found);
-            (tree, found, outcome)
+            let mut seen = HashSet::new();
+            let outcome = tree.survey(&path, &mut found, &mut seen);
+            (tree, found, seen, outcome)
         };
-        let (tree, entries, outcome) = pool::run(job).await?;
+        let (tree, entries, seen, outcome) = pool::run(job).await?;
         self.tree = Some(tree);
         *found = entries;
+        for one in &mut self.leaving {
+            one.watches.retain(|watch| !seen.contains(watch));
+        }
         match outcome {
             Ok(()) => {}
             Err(Stop::TooMuch) => {
@@ -283,7 +292,7 @@ impl Watch {
             Err(Stop::Gone) => news.push(News::Gone("moved")),
             Err(Stop::Failed(_)) => news.push(News::Gone("failed")),
         }
-        Ok(())
+        Ok(seen)
     }
 
     fn is_recursive(&self) -> bool {
@@ -295,7 +304,7 @@ impl Watch {
         if let Some(tree) = &self.tree {
             let watches = tree.below(&path);
             self.leaving.push(Leaving {
-                cookie,
+                cookie: Some(cookie),
                 path,
                 watches,
                 until: Deadline::after(PATIENCE),
@@ -303,9 +312,22 @@ impl Watch {
         }
     }
 
+    /// What a survey of the whole tree has not seen has left, unless it moved under its eyes: then a change tells.
+    fn leave_unseen(&mut self, seen: &HashSet<i32>) {
+        if let Some(tree) = &self.tree {
+            self.leaving.push(Leaving {
+                cookie: None,
+                path: Vec::new(),
+                watches: tree.other_than(seen),
+                until: Deadline::after(PATIENCE),
+            });
+        }
+    }
+
     /// A directory has come to a name; if it is one that left, what is below it has new names.
     fn arrive(&mut self, cookie: u32, path: &[u8]) {
-        let left = self.leaving.iter().position(|one| one.cookie == cookie);
+        let is_it = |one: &Leaving| one.cookie == Some(cookie);
+        let left = self.leaving.iter().position(is_it);
         if let (Some(index), Some(tree)) = (left, &mut self.tree) {
             let Leaving {
                 path: old, watches, ..
@@ -320,7 +342,7 @@ impl Watch {
         self.leaving.retain(|one| {
             let is_gone = one.until.has_passed();
             if is_gone {
-                tree.unwatch(&one.watches, &one.path);
+                tree.unwatch(&one.watches);
             }
             !is_gone
         });

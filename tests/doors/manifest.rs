@@ -345,6 +345,12 @@ fn a_request_that_is_none_is_refused(driver: Driver) {
         (json!({"path": "a\0b"}), 400, "malformed_request"),
         (json!({}), 400, "malformed_request"),
         (json!([]), 400, "malformed_request"),
+        (json!([root]), 400, "malformed_request"),
+        (
+            json!([root, false, [], [], false, true]),
+            400,
+            "malformed_request",
+        ),
         (
             json!({"path": root, "digest": "md5"}),
             400,

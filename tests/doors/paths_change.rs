@@ -273,6 +273,8 @@ fn a_refused_move_changes_nothing(driver: Driver) {
         "[]",
         "{}",
         r#"{"from":"f"}"#,
+        r#"["f","g"]"#,
+        r#"["f","g",false,false]"#,
         r#"{"from":1,"to":"g"}"#,
         r#"{"from":"f","to":"g","replace":1}"#,
     ] {

@@ -5,8 +5,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
-use serde_json::json;
-
 use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
 use crate::process::wait_until;
@@ -19,6 +17,10 @@ both![
     nothing_in_a_tree_that_grows_is_missed,
     directories_that_are_moved_keep_being_told_under_their_new_names,
     directories_that_leave_are_told_no_more,
+    a_directory_that_leaves_and_comes_back_is_still_told,
+    directories_below_one_that_left_are_let_go_under_any_name,
+    a_directory_that_leaves_unseen_is_told_no_more,
+    a_watch_that_cannot_follow_its_tree_says_so,
     a_reader_that_stalls_is_told_that_changes_are_missing,
 ];
 
@@ -169,6 +171,87 @@ fn directories_that_leave_are_told_no_more(driver: Driver) {
     watcher.is_silent(&daemon.path("t/mark"));
 }
 
+fn a_directory_that_leaves_and_comes_back_is_still_told(driver: Driver) {
+    let setup = Setup::new(driver).flag("--max-watches", "4");
+    let daemon = setup.ready();
+    fs::create_dir_all(daemon.path("t/d/b")).expect("ours");
+    fs::create_dir(daemon.path("t/e")).expect("ours");
+    let mut watcher = Watcher::start(
+        &daemon,
+        "t",
+        "&recursive=1&events=created,moved_from,moved_to",
+    );
+    fs::rename(daemon.path("t/d"), daemon.path("d")).expect("ours");
+    fs::rename(daemon.path("d"), daemon.path("t/d")).expect("ours");
+    fs::rename(daemon.path("t/e"), daemon.path("e")).expect("ours");
+    watcher.tells(&["moved_from d/", "moved_to d/", "moved_from e/"]);
+    // Once the one that left last is let go, so are all that left before.
+    wait_until("a watch is free", || is_watchable(&daemon, "e"));
+    fs::write(daemon.path("t/d/f"), "").expect("ours");
+    fs::write(daemon.path("t/d/b/f"), "").expect("ours");
+    fs::write(daemon.path("t/mark"), "").expect("ours");
+    watcher.tells(&["created d/f", "created d/b/f", "created mark"]);
+}
+
+fn directories_below_one_that_left_are_let_go_under_any_name(driver: Driver) {
+    let setup = Setup::new(driver).flag("--max-watches", "3");
+    let daemon = setup.ready();
+    fs::create_dir_all(daemon.path("t/p/d")).expect("ours");
+    let mut watcher = Watcher::start(
+        &daemon,
+        "t",
+        "&recursive=1&events=created,moved_from,moved_to",
+    );
+    fs::rename(daemon.path("t/p/d"), daemon.path("d")).expect("ours");
+    fs::rename(daemon.path("t/p"), daemon.path("t/q")).expect("ours");
+    watcher.tells(&["moved_from p/d/", "moved_from p/", "moved_to q/"]);
+    wait_until("a watch is free", || is_watchable(&daemon, "d"));
+    fs::write(daemon.path("d/f"), "").expect("ours");
+    watcher.is_silent(&daemon.path("t/q/mark"));
+}
+
+/// True when one more directory may be watched.
+fn is_watchable(daemon: &Daemon, path: &str) -> bool {
+    let mut connection = daemon.connect();
+    connection.send(watch_at(daemon.path(path), "").bytes());
+    connection.head().expect("a response").status == 200
+}
+
+fn a_directory_that_leaves_unseen_is_told_no_more(driver: Driver) {
+    let setup = Setup::new(driver).flag("--max-watches", "3");
+    let socket = setup.path("socket");
+    let daemon = setup.listen(format!("unix://{}", socket.display())).ready();
+    fs::create_dir_all(daemon.path("t/gone/deep")).expect("ours");
+    let mut watcher = Watcher::start(
+        &daemon,
+        "t",
+        "&recursive=1&events=created,moved_from,moved_to",
+    );
+    overflow(&daemon);
+    fs::rename(daemon.path("t/gone"), daemon.path("gone")).expect("ours");
+    watcher.overflows();
+    wait_until("two watches are free", || {
+        let mut connection = daemon.connect();
+        connection.send(watch_at(daemon.path("gone"), "&recursive=1").bytes());
+        connection.head().expect("a response").status == 200
+    });
+    fs::write(daemon.path("gone/f"), "").expect("ours");
+    fs::write(daemon.path("gone/deep/f"), "").expect("ours");
+    watcher.is_silent(&daemon.path("t/mark"));
+}
+
+fn a_watch_that_cannot_follow_its_tree_says_so(driver: Driver) {
+    // Descriptors for nothing, for the root of the tree, and for what comes below it.
+    for more in 0..3 {
+        let daemon = Daemon::ready(driver);
+        fs::create_dir(daemon.path("t")).expect("ours");
+        let mut watcher = Watcher::start(&daemon, "t", "&recursive=1");
+        leave_descriptors(&daemon, more);
+        fs::create_dir(daemon.path("t/d")).expect("ours");
+        watcher.is_gone_for("failed");
+    }
+}
+
 fn a_reader_that_stalls_is_told_that_changes_are_missing(driver: Driver) {
     let setup = Setup::new(driver);
     // A Unix socket holds little back, so that the kernel's queue fills soon.
@@ -180,6 +263,24 @@ fn a_reader_that_stalls_is_told_that_changes_are_missing(driver: Driver) {
         "t",
         "&recursive=1&events=created,moved_from,moved_to",
     );
+    overflow(&daemon);
+    // A directory that comes while nobody can be told of it.
+    fs::create_dir_all(daemon.path("t/late/deep")).expect("ours");
+    watcher.overflows();
+    // Behind it all goes on, below what came meanwhile too.
+    fs::write(daemon.path("t/late/deep/f"), "").expect("ours");
+    while watcher.change() != "created late/deep/f" {}
+}
+
+/// Limits the daemon to the descriptors that it has, and so many `more`.
+fn leave_descriptors(daemon: &Daemon, more: usize) {
+    let held = |number: &usize| fs::read_link(format!("/proc/{}/fd/{number}", daemon.pid()));
+    let mut free = (0..).filter(|number| held(number).is_err());
+    daemon.limit_descriptors(free.nth(more).expect("numbers do not end"));
+}
+
+/// Changes more in the tree `t` than the kernel holds back for who takes nothing.
+fn overflow(daemon: &Daemon) {
     let long = "n".repeat(250);
     let names = [
         daemon.path("t").join(format!("a{long}")),
@@ -190,16 +291,4 @@ fn a_reader_that_stalls_is_told_that_changes_are_missing(driver: Driver) {
         fs::rename(&names[0], &names[1]).expect("ours");
         fs::rename(&names[1], &names[0]).expect("ours");
     }
-    // A directory that comes while nobody can be told of it.
-    fs::create_dir_all(daemon.path("t/late/deep")).expect("ours");
-    loop {
-        let (name, data) = watcher.next().expect("an event");
-        if name != "change" {
-            assert_eq!((name.as_str(), data), ("overflow", json!({})));
-            break;
-        }
-    }
-    // Behind it all goes on, below what came meanwhile too.
-    fs::write(daemon.path("t/late/deep/f"), "").expect("ours");
-    while watcher.change() != "created late/deep/f" {}
 }

@@ -112,9 +112,28 @@ impl Watcher {
         );
     }
 
+    /// Reads until changes are missing.
+    #[track_caller]
+    pub(crate) fn overflows(&mut self) {
+        loop {
+            let (name, data) = self.next().expect("an event");
+            if name != "change" {
+                assert_eq!((name.as_str(), data), ("overflow", json!({})));
+                break;
+            }
+        }
+    }
+
     /// Checks that the watch ends for this reason.
     #[track_caller]
     pub(crate) fn is_gone(&mut self, reason: &str) {
+        self.is_gone_for(reason);
+        self.connection.is_usable();
+    }
+
+    /// The same where the daemon can no longer answer.
+    #[track_caller]
+    pub(crate) fn is_gone_for(&mut self, reason: &str) {
         loop {
             let (name, data) = self.next().expect("the last event");
             if name != "change" {
@@ -123,6 +142,5 @@ impl Watcher {
             }
         }
         assert_eq!(self.next(), None);
-        self.connection.is_usable();
     }
 }

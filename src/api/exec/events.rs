@@ -69,7 +69,8 @@ impl Events {
 
     /// Waits for news, and tells the peer now and then that we are there.
     async fn wait(&self, sink: &mut dyn Outflow) -> Result<()> {
-        let mut left = self.keepalive;
+        let keepalive = self.keepalive.max(SHORTEST);
+        let mut left = keepalive;
         loop {
             let look = left.min(LOOK_EVERY);
             if clock::within(look, self.follower.changed()).await.is_some() {
@@ -80,7 +81,7 @@ impl Events {
             if left.is_zero() {
                 sink.write(&self.form.idle(self.follower.offset())).await?;
                 sink.flush().await?;
-                left = self.keepalive;
+                left = keepalive;
             }
         }
     }
@@ -88,6 +89,8 @@ impl Events {
 
 /// Time between two looks whether a silent peer is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The shortest silence that is broken, whatever is set: a peer that keeps up would be told without end.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 impl Form {
     fn gap(&self, from: u64, to: u64) -> Vec<u8> {

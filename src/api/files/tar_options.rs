@@ -99,16 +99,7 @@ impl Wishes {
     /// # Errors
     /// `Malformed`, saying where the body is wrong.
     pub(super) fn read(bytes: &[u8]) -> Result<(String, Self)> {
-        let wrong = "body is not a valid tar request";
-        // The parser by itself would also take an array of the values.
-        if !bytes.trim_ascii_start().starts_with(b"{") {
-            return Err(Kind::Malformed.told(wrong));
-        }
-        // What the parser says would quote the body.
-        let body: Body = serde_json::from_slice(bytes).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            Kind::Malformed.told(format!("{wrong}: line {line} column {column}"))
-        })?;
+        let body: Body = body::object(bytes, "tar request")?;
         let wishes = Self {
             include: body.include,
             exclude: body.exclude,

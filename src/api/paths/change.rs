@@ -46,8 +46,7 @@ pub(super) async fn rename(app: Rc<App>, mut call: Call) -> Result<Answer> {
         return Err(Kind::Malformed.told("the content type is not JSON"));
     }
     let bytes = body::read(call.body.as_mut(), MOST_BODY).await?;
-    let request: MoveRequest = serde_json::from_slice(&bytes)
-        .map_err(|error| Kind::Malformed.told(format!("not a move: {error}")))?;
+    let request: MoveRequest = body::object(&bytes, "move request")?;
     let ask = Move {
         from: named(request.from, "from")?,
         to: named(request.to, "to")?,

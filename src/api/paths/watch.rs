@@ -120,7 +120,8 @@ impl Changes {
     /// Waits for something to take, and tells the peer now and then that we are there; false when the daemon leaves.
     async fn wait(&self, sink: &mut dyn Outflow) -> Result<bool> {
         let connections = &self.app.connections;
-        let mut left = self.keepalive;
+        let keepalive = self.keepalive.max(SHORTEST);
+        let mut left = keepalive;
         while !connections.is_draining() {
             let look = left.min(LOOK_EVERY);
             let drains = connections.drain.next();
@@ -139,7 +140,7 @@ impl Changes {
             if left.is_zero() {
                 sink.write(&self.comment).await?;
                 sink.flush().await?;
-                left = self.keepalive;
+                left = keepalive;
             }
         }
         Ok(false)
@@ -205,3 +206,5 @@ const KINDS: &[(&str, What)] = &[
 ];
 /// Time between two looks whether a silent peer is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The shortest silence that is broken, whatever is set: a peer that keeps up would be told without end.
+const SHORTEST: Duration = Duration::from_millis(10);

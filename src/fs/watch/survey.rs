@@ -1,6 +1,6 @@
 //! The directories of a tree that are watched, and finding those that are not yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl Tree {
             claim,
         };
         let outcome = match tree.is_recursive {
-            true => tree.survey(b"", &mut Vec::new()),
+            true => tree.survey(b"", &mut Vec::new(), &mut HashSet::new()),
             false => tree.add(&root, b"").map(drop),
         };
         let path = ask.path.display();
@@ -125,15 +125,20 @@ impl Tree {
         self.is_recursive
     }
 
-    /// Watches the directory `start` and those below it, and adds what is in those that were not watched before.
+    /// Watches the directory `start` and those below it, and adds what is in those that were not watched before, and
+    /// the watches of all of them.
     pub(super) fn survey(
         &mut self,
         start: &[u8],
         found: &mut Vec<Found>,
+        seen: &mut HashSet<i32>,
     ) -> std::result::Result<(), Stop> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, &self.root, flags, Mode::empty());
-        let root = root.map_err(|_| Stop::Gone)?;
+        let root = root.map_err(|errno| match is_short(errno) {
+            true => Stop::Failed(errno.into()),
+            false => Stop::Gone,
+        })?;
         let now = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH, WANTED);
         if !now.is_ok_and(|now| is_same(&now, &self.found)) {
             return Err(Stop::Gone);
@@ -143,18 +148,20 @@ impl Tree {
         let mut has_too_much = false;
         while let Some(path) = waiting.pop() {
             // What is gone again is told by the directory above it.
-            let Ok(dir) = descent.enter(&path, Way::Looking) else {
+            let entered = descent.enter(&path, Way::Looking);
+            let Some(dir) = there(entered.map_err(|stop| stop.errno))? else {
                 continue;
             };
             if !path.is_empty() && mount::is_pseudo(&dir) {
                 continue;
             }
-            let Some(is_new) = self.add(&dir, &path)? else {
+            let Some((watch, is_new)) = self.add(&dir, &path)? else {
                 continue;
             };
+            seen.insert(watch);
             // Only now: what comes later is told by the watch.
             let most = self.claim.allowance.0.most;
-            let Ok(entries) = entries(&dir, most) else {
+            let Some(entries) = there(entries(&dir, most))? else {
                 continue;
             };
             for (name, is_dir) in entries {
@@ -184,12 +191,17 @@ impl Tree {
     }
 
     /// Watches one directory or file; true when it was not watched before, `None` when it cannot be.
-    fn add(&mut self, dir: &OwnedFd, path: &[u8]) -> std::result::Result<Option<bool>, Stop> {
+    fn add(
+        &mut self,
+        dir: &OwnedFd,
+        path: &[u8],
+    ) -> std::result::Result<Option<(i32, bool)>, Stop> {
         let watch = match self.watches.add(dir, self.flags) {
             Ok(watch) => watch,
             Err(error) => {
                 return match Errno::from_io_error(&error) {
                     Some(Errno::NOSPC) => Err(Stop::KernelIsFull),
+                    Some(errno) if is_short(errno) => Err(Stop::Failed(error)),
                     _ if path.is_empty() => Err(Stop::Failed(error)),
                     // It is gone, or we may not read it.
                     _ => Ok(None),
@@ -202,7 +214,7 @@ impl Tree {
             return Err(Stop::Full);
         }
         self.paths.insert(watch, path.to_vec());
-        Ok(Some(is_new))
+        Ok(Some((watch, is_new)))
     }
 
     /// Why nothing more can come, when that is what a change says.
@@ -253,16 +265,35 @@ impl Tree {
         }
     }
 
-    /// Ends those of `watches` that are below `path`.
-    pub(super) fn unwatch(&mut self, watches: &[i32], path: &[u8]) {
+    /// All watches but those.
+    pub(super) fn other_than(&self, seen: &HashSet<i32>) -> Vec<i32> {
+        let all = self.paths.keys().copied();
+        all.filter(|watch| !seen.contains(watch)).collect()
+    }
+
+    /// Ends those of `watches` that have not ended by themselves.
+    pub(super) fn unwatch(&mut self, watches: &[i32]) {
         for watch in watches {
-            let known = self.paths.get(watch);
-            if known.is_some_and(|known| rest(known, path).is_some()) {
+            if self.paths.contains_key(watch) {
                 self.forget(*watch);
                 self.watches.remove(*watch);
             }
         }
     }
+}
+
+/// What there is; `None` when it is gone, or not for us, or broken.
+fn there<T>(outcome: std::result::Result<T, Errno>) -> std::result::Result<Option<T>, Stop> {
+    match outcome {
+        Ok(there) => Ok(Some(there)),
+        Err(errno) if is_short(errno) => Err(Stop::Failed(errno.into())),
+        Err(_) => Ok(None),
+    }
+}
+
+/// True when it is we who lack something, so that nothing is said about the directory.
+fn is_short(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// What follows `above` in `path`, with its slash; `None` when `path` is not there or below.
