@@ -376,7 +376,7 @@ impl Frame {
 }
 
 /// Orders steps so that full names come in byte order: what is in `a` comes where `a/` would, after `a-b`.
-fn order((a, a_down): (&[u8], bool), (b, b_down): (&[u8], bool)) -> Ordering {
+pub(super) fn order((a, a_down): (&[u8], bool), (b, b_down): (&[u8], bool)) -> Ordering {
     let shared = a.len().min(b.len());
     let next = |name: &[u8], down: bool| name.get(shared).copied().or(down.then_some(b'/'));
     a[..shared]

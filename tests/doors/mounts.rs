@@ -46,19 +46,19 @@ fn a_listed_name_behind_a_mount_point_is_told_or_skipped(driver: Driver) {
     let kind = format!("--bind {}", setup.path("elsewhere").display());
     let mount = format!("{kind} {}", setup.path("t/m").display());
     let daemon = setup.with_mount(&mount).ready();
-    let ask = |names: &[&str], skip: bool| {
+    let ask = |names: &[&str], missing: &str| {
         let mut body = one(&daemon);
         body["names"] = json!(names);
-        body["skip_missing"] = json!(skip);
+        body["missing"] = json!(missing);
         daemon.call(&Request::post("/v1/fs/tar").bearer().json(&body))
     };
     for names in [&["m/f"][..], &["m", "m/f"], &["g", "m/f"]] {
-        let refused = ask(names, false).is(404);
+        let refused = ask(names, "error").is(404);
         assert!(refused.text().contains("m/f"), "{}", refused.text());
     }
-    assert_eq!(packed(&ask(&["m/f"], true).is(200).body), "");
-    assert_eq!(packed(&ask(&["m", "m/f"], true).is(200).body), "m");
-    assert_eq!(packed(&ask(&["g", "m"], false).is(200).body), "g m");
+    assert_eq!(packed(&ask(&["m/f"], "skip").is(200).body), "");
+    assert_eq!(packed(&ask(&["m", "m/f"], "skip").is(200).body), "m");
+    assert_eq!(packed(&ask(&["g", "m"], "error").is(200).body), "g m");
 }
 
 fn an_overlay_is_one_filesystem(driver: Driver) {

@@ -19,6 +19,7 @@ use crate::fs::filter::Verdict as Choice;
 use crate::fs::member::PATH_BYTES;
 use crate::fs::mount::{self, Mounted};
 use crate::fs::tree;
+use crate::fs::walk::order;
 
 /// A walk that can be interrupted after any entry.
 pub(super) struct Walker {
@@ -385,14 +386,12 @@ impl Frame {
         }
     }
 
-    /// Orders the steps so that full names come in byte order: what is in `a` comes where `a/` would, after `a-b`.
+    /// Orders the steps, last first.
     fn sort(&mut self) {
         let names = &self.names;
-        let key = |step: &Step| {
-            let name = &names[step.at as usize..][..usize::from(step.length)];
-            name.iter().chain(step.down.then_some(&b'/'))
-        };
-        self.steps.sort_unstable_by(|a, b| key(b).cmp(key(a)));
+        let name = |step: &Step| &names[step.at as usize..][..usize::from(step.length)];
+        self.steps
+            .sort_unstable_by(|a, b| order((name(b), b.down), (name(a), a.down)));
     }
 }
 
