@@ -11,10 +11,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::entry::{Entry, is_mount_point, is_same, kind, refused};
+use super::lent::{self, Lent};
 use super::make::Made;
-use super::rename::{Move, claim, rename};
+use super::rename::{Move, claim, rename, turn_at};
 use super::target::temporary_name;
-use super::{lent, mount, space};
+use super::{mount, space, upload};
 use crate::error::{Error, Kind, Result};
 
 /// A copy under way.
@@ -25,10 +26,10 @@ pub(super) struct Carry {
     found: Statx,
     to: Entry,
     /// Source and copy, of a regular file.
-    files: Option<(File, File)>,
+    files: Option<(File, Lent)>,
     /// Bytes of the file that are copied.
     offset: u64,
-    /// The copy's name; from the exchange on that of what was replaced.
+    /// The copy's name, where it has one; from the exchange on that of what was replaced.
     beside: Beside,
     made: Made,
 }
@@ -47,7 +48,7 @@ impl Drop for Beside {
 }
 
 impl Carry {
-    /// Judges whether it can be done, and makes the copy's name. For helper threads.
+    /// Judges whether it can be done, and makes the copy, without a name where the filesystem can. For helper threads.
     pub(super) fn begin(
         ask: Move,
         from: Entry,
@@ -56,20 +57,29 @@ impl Carry {
         made: Made,
     ) -> Result<Self> {
         judge(&ask, &from, &found, &to)?;
-        let dir = to.dir.try_clone();
-        let beside = Entry {
-            dir: dir.map_err(|error| uncopied(&ask, error))?,
-            leaf: temporary_name().into_vec(),
-        };
+        let name = name_beside(&ask, &to)?;
+        let mut beside = Beside(None);
         let files = match kind(&found) {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&from.dir, from.leaf.as_slice(), Vec::new());
                 let target = target.map_err(|errno| uncopied(&ask, errno.into()))?;
-                let linked = rustix::fs::symlinkat(target, &beside.dir, beside.leaf.as_slice());
+                let linked = rustix::fs::symlinkat(target, &name.dir, name.leaf.as_slice());
                 linked.map_err(|errno| unwritten(&ask, errno))?;
+                beside.0 = Some(name);
                 None
             }
-            _ => Some(open(&ask, &from, &found, &beside)?),
+            _ => {
+                let source = open(&ask, &from, &found)?;
+                let copy = match unnamed(&to) {
+                    Some(copy) => copy,
+                    None => {
+                        let copy = named(&name).map_err(|errno| unwritten(&ask, errno))?;
+                        beside.0 = Some(name);
+                        copy
+                    }
+                };
+                Some((source, Lent::to_write(copy)))
+            }
         };
         Ok(Self {
             ask,
@@ -78,7 +88,7 @@ impl Carry {
             to,
             files,
             offset: 0,
-            beside: Beside(Some(beside)),
+            beside,
             made,
         })
     }
@@ -86,7 +96,15 @@ impl Carry {
     /// Copies some more, and publishes what is whole; `None` when all is done. For helper threads.
     pub(super) fn copy(mut self: Box<Self>, reserve: u64) -> Result<Option<Box<Self>>> {
         if let Some((source, copy)) = &self.files {
-            space::check_file(copy, &self.ask.to, reserve)?;
+            // No more than the next piece can take.
+            let size = self
+                .found
+                .stx_size
+                .min(self.found.stx_blocks.saturating_mul(512));
+            let ahead = size
+                .min(self.found.stx_size.saturating_sub(self.offset))
+                .min(SLICE);
+            space::check_file(copy, &self.ask.to, space::wanted(reserve, ahead))?;
             let end = self.offset + SLICE;
             let copied = pour(source, copy, self.offset, end);
             let at = copied.map_err(|errno| unwritten(&self.ask, errno))?;
@@ -110,26 +128,15 @@ impl Carry {
     /// Gives the copy length, owner, mode, further attributes and times, unless the file has changed meanwhile.
     fn settle(&self, source: &File, copy: &File) -> Result<()> {
         let failed = |errno| unwritten(&self.ask, errno);
-        let now = self.from.look();
-        let stamp = |found: &Statx| {
-            let (modified, changed) = (found.stx_mtime, found.stx_ctime);
-            let times = (
-                modified.tv_sec,
-                modified.tv_nsec,
-                changed.tv_sec,
-                changed.tv_nsec,
-            );
-            (found.stx_size, times)
-        };
-        let is_as_it_was =
-            |now: &Statx| is_same(now, &self.found) && stamp(now) == stamp(&self.found);
-        if !now.is_ok_and(|now| is_as_it_was(&now)) {
-            return Err(self.changed());
-        }
+        self.check_source()?;
         rustix::fs::ftruncate(copy, self.found.stx_size).map_err(failed)?;
         let (owner, group) = owner(&self.found);
-        let _ = rustix::fs::fchown(copy, owner, group);
-        let mode = Mode::from_raw_mode(u32::from(self.found.stx_mode) & 0o7777);
+        // The rights of a user or group are lent no further than to its own files.
+        let rights = match rustix::fs::fchown(copy, owner, group) {
+            Ok(()) => 0o7777,
+            Err(_) => 0o777,
+        };
+        let mode = Mode::from_raw_mode(u32::from(self.found.stx_mode) & rights);
         rustix::fs::fchmod(copy, mode).map_err(failed)?;
         copy_attributes(source, copy);
         rustix::fs::futimens(copy, &times(&self.found)).map_err(failed)
@@ -137,16 +144,19 @@ impl Carry {
 
     /// Gives the copy its name and removes the source; when that fails, all is put back.
     fn publish(&mut self) -> Result<()> {
-        let Some(beside) = self.beside.0.take() else {
-            return Ok(());
-        };
-        self.beside.0 = Some(Entry {
-            dir: beside
-                .dir
-                .try_clone()
-                .map_err(|error| uncopied(&self.ask, error))?,
-            leaf: beside.leaf.clone(),
-        });
+        let mut beside = name_beside(&self.ask, &self.to)?;
+        match (&self.beside.0, &self.files) {
+            (Some(named), _) => beside.leaf.clone_from(&named.leaf),
+            (None, Some((_, copy))) => {
+                let linked = upload::link(copy, &beside.dir, &beside.leaf);
+                linked.map_err(|errno| unwritten(&self.ask, errno))?;
+                let mut named = name_beside(&self.ask, &self.to)?;
+                named.leaf.clone_from(&beside.leaf);
+                self.beside.0 = Some(named);
+            }
+            (None, None) => return Ok(()),
+        }
+        let _turn = turn_at(&self.to);
         for _ in 0..TRIES {
             match claim(&beside, &self.to, false) {
                 Ok(()) => {
@@ -178,10 +188,28 @@ impl Carry {
         Err(Kind::InUse.told(format!("{} comes and goes", self.ask.to.display())))
     }
 
-    fn remove_source(&self) -> Result<()> {
-        if !self.from.look().is_ok_and(|now| is_same(&now, &self.found)) {
-            return Err(self.changed());
+    /// Refuses to go on with a source that is not as it was when the move began.
+    fn check_source(&self) -> Result<()> {
+        let stamp = |found: &Statx| {
+            let (modified, changed) = (found.stx_mtime, found.stx_ctime);
+            let times = (
+                modified.tv_sec,
+                modified.tv_nsec,
+                changed.tv_sec,
+                changed.tv_nsec,
+            );
+            (found.stx_size, times)
+        };
+        let is_as_it_was =
+            |now: &Statx| is_same(now, &self.found) && stamp(now) == stamp(&self.found);
+        match self.from.look() {
+            Ok(now) if is_as_it_was(&now) => Ok(()),
+            _ => Err(self.changed()),
         }
+    }
+
+    fn remove_source(&self) -> Result<()> {
+        self.check_source()?;
         let removed = self.from.remove(AtFlags::empty());
         removed.map_err(|errno| refused(errno, "remove", &self.ask.from))
     }
@@ -220,7 +248,28 @@ fn judge(ask: &Move, from: &Entry, found: &Statx, to: &Entry) -> Result<()> {
     }
 }
 
-fn open(ask: &Move, from: &Entry, found: &Statx, beside: &Entry) -> Result<(File, File)> {
+/// A fresh name in the directory that a move goes to.
+fn name_beside(ask: &Move, to: &Entry) -> Result<Entry> {
+    Ok(Entry {
+        dir: to.dir.try_clone().map_err(|error| uncopied(ask, error))?,
+        leaf: temporary_name().into_vec(),
+    })
+}
+
+/// A file that nobody sees; `None` where the filesystem has none without a name.
+fn unnamed(to: &Entry) -> Option<File> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&to.dir, ".", flags, NARROW);
+    made.ok().map(File::from)
+}
+
+fn named(name: &Entry) -> std::result::Result<File, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&name.dir, name.leaf.as_slice(), flags, NARROW);
+    made.map(File::from)
+}
+
+fn open(ask: &Move, from: &Entry, found: &Statx) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let source = rustix::fs::openat(&from.dir, from.leaf.as_slice(), flags, Mode::empty());
     let source = source.map_err(|errno| refused(errno, "read", &ask.from))?;
@@ -233,11 +282,7 @@ fn open(ask: &Move, from: &Entry, found: &Statx, beside: &Entry) -> Result<(File
         let told = format!("{} was changed while it was copied", ask.from.display());
         return Err(Kind::InUse.told(told));
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let narrow = Mode::from_raw_mode(0o600);
-    let copy = rustix::fs::openat(&beside.dir, beside.leaf.as_slice(), flags, narrow);
-    let copy = copy.map_err(|errno| unwritten(ask, errno))?;
-    Ok((source.into(), copy.into()))
+    Ok(source.into())
 }
 
 /// Copies the data between `at` and `end`, holes left out; where to go on, `None` at the end of the file.
@@ -323,6 +368,8 @@ fn uncopied(ask: &Move, error: std::io::Error) -> Error {
     Kind::Internal.told(told).because(error)
 }
 
+/// The mode of a copy until it is whole.
+const NARROW: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Bytes that are copied at a time.
 const SLICE: u64 = 64 * 1024 * 1024;
 /// Bytes that are copied at a time where the kernel does not do it.
@@ -331,3 +378,59 @@ const BUFFER: usize = 256 * 1024;
 const MOST_ATTRIBUTES: usize = 64 * 1024;
 /// How often a name may come and go.
 const TRIES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::testing::{Dir, listing};
+    use super::*;
+
+    fn begun(dir: &Dir) -> Box<Carry> {
+        let ask = Move {
+            from: dir.path().join("from/f"),
+            to: dir.path().join("to/f"),
+            replace: false,
+            parents: false,
+            reserve: 0,
+        };
+        for name in ["from", "to"] {
+            fs::create_dir(dir.path().join(name)).expect("it is fresh");
+        }
+        fs::write(&ask.from, "old").expect("it is fresh");
+        let from = Entry::of(&ask.from, "move").expect("its directory is there");
+        let found = from.look().expect("it is there");
+        let to = Entry::of(&ask.to, "move").expect("its directory is there");
+        let carry = Carry::begin(ask, from, found, to, Made::default());
+        Box::new(carry.expect("it can be begun"))
+    }
+
+    #[test]
+    fn a_copy_under_way_has_no_name() {
+        let dir = Dir::new();
+        let carry = begun(&dir);
+        assert_eq!(listing(&dir.path().join("to")), [""; 0]);
+        let mut left = Some(carry);
+        while let Some(carry) = left {
+            left = carry.copy(0).expect("it is moved");
+        }
+        assert_eq!(
+            listing(dir.path()),
+            ["from d 755", "to d 755", "to/f f 644 old n1"]
+        );
+    }
+
+    #[test]
+    fn what_is_written_to_a_source_at_the_last_moment_is_not_lost() {
+        let dir = Dir::new();
+        let mut carry = begun(&dir);
+        fs::write(dir.path().join("from/f"), "longer").expect("ours");
+        let outcome = carry.publish().map_err(|error| error.kind());
+        assert_eq!(outcome, Err(Kind::InUse));
+        drop(carry);
+        assert_eq!(
+            listing(dir.path()),
+            ["from d 755", "from/f f 644 longer n1", "to d 755"]
+        );
+    }
+}

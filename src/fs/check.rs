@@ -45,14 +45,17 @@ pub(super) struct Model {
     /// The filesystem of the root.
     device: Option<u64>,
     most: usize,
+    /// Bytes that the filesystem of the root takes at a time.
+    unit: u64,
     /// Bytes that the filesystem of the root has lost so far, and the most that it had lost at any time.
     lost: i64,
     most_lost: i64,
 }
 
 impl Model {
-    /// A model of the tree below `disk`, `None` when the root does not exist; it may come to know `most` names.
-    pub(super) fn new(disk: Option<Descent>, most: usize) -> Self {
+    /// A model of the tree below `disk`, `None` when the root does not exist; it may come to know `most` names, and
+    /// files take space in blocks of `unit` bytes.
+    pub(super) fn new(disk: Option<Descent>, most: usize, unit: u64) -> Self {
         Self {
             nodes: HashMap::new(),
             root: Node {
@@ -66,6 +69,7 @@ impl Model {
             device: disk.as_ref().and_then(Descent::device),
             disk,
             most,
+            unit,
             lost: 0,
             most_lost: 0,
         }
@@ -99,11 +103,14 @@ impl Model {
             (_, _) => return Err(place.impossible("something else of that name is there")),
         }
         let held = match *wish {
-            Wish::File { stored, .. } => stored,
+            // In blocks, as what it replaces is counted.
+            Wish::File { stored, .. } => {
+                stored.checked_next_multiple_of(self.unit).unwrap_or(stored)
+            }
             _ => 0,
         };
         if node.is_here {
-            self.spend(wish, node);
+            self.spend(wish, node, held);
         }
         self.set(parent, leaf, becomes, held);
         Ok(())
@@ -114,14 +121,14 @@ impl Model {
         u64::try_from(self.most_lost).unwrap_or(0)
     }
 
-    /// Counts what a member takes and what it gives back.
-    fn spend(&mut self, wish: &Wish, node: Node) {
+    /// Counts the `held` bytes that a member takes, and what it gives back.
+    fn spend(&mut self, wish: &Wish, node: Node, held: u64) {
         let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.lost = self.lost.saturating_sub(bytes(node.held));
-        let Wish::File { stored, landed } = *wish else {
+        let Wish::File { landed, .. } = *wish else {
             return;
         };
-        let stored = bytes(stored);
+        let stored = bytes(held);
         // What has landed and finds its name taken is copied, and goes when that is done.
         let taken = match (landed, node.now) {
             (false, _) => (stored, stored),
@@ -254,5 +261,35 @@ fn look(disk: &mut Descent, name: &[u8], leaf: &[u8]) -> Result<Option<Stat>> {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(failed(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Dir;
+    use super::*;
+
+    #[test]
+    fn small_files_that_are_replaced_give_no_room_to_others() {
+        let dir = Dir::new();
+        let file = Wish::File {
+            stored: 1,
+            landed: false,
+        };
+        let place = |name: &str| Place::again(name.as_bytes(), 0).expect("it is a name");
+        let disk = Descent::open(dir.path()).expect("it is there");
+        let unit = super::super::space::unit(dir.path());
+        let mut model = Model::new(Some(disk), 1000, unit);
+        for number in 0..100 {
+            let name = format!("f{number}");
+            std::fs::write(dir.path().join(&name), "x").expect("it is fresh");
+            model.play(&place(&name), &file).expect("it can be written");
+        }
+        let big = Wish::File {
+            stored: 100 * unit,
+            landed: false,
+        };
+        model.play(&place("big"), &big).expect("it can be written");
+        assert!(model.needs() >= 100 * unit, "{}", model.needs());
     }
 }

@@ -438,12 +438,13 @@ fn check(root: &Path, arrived: &Arrived, limits: &Limits) -> Result<()> {
         .members
         .saturating_mul(NAMES_PER_MEMBER)
         .saturating_add(1);
-    let mut model = Model::new(disk, usize::try_from(most).unwrap_or(usize::MAX));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut model = Model::new(disk, most, space::unit(root));
     let mut members = arrived.journal.members();
     members.try_for_each(|(place, wish)| model.play(&place, &wish))?;
     match limits.reserve {
         0 => Ok(()),
-        reserve => space::check(root, reserve.saturating_add(model.needs())),
+        reserve => space::check(root, space::wanted(reserve, model.needs())),
     }
 }
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::entry::refused;
 use super::{lent, mount, space};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ring::pool;
 
 /// A directory that is asked for.
@@ -104,6 +104,11 @@ pub(super) struct Made(Vec<PathBuf>);
 impl Made {
     /// Makes the directories above `path` that are missing, 0777 less the umask.
     pub(super) fn above(path: &Path) -> Result<Self> {
+        Self::above_or(path, |errno, path| refused(errno, MAKE, path))
+    }
+
+    /// The same, where `failed` says what could not be made.
+    pub(super) fn above_or(path: &Path, failed: impl Fn(Errno, &Path) -> Error) -> Result<Self> {
         let mut made = Self::default();
         let Some(parent) = path
             .parent()
@@ -119,10 +124,28 @@ impl Made {
             match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
                 Ok(()) => made.0.push(path.to_owned()),
                 Err(Errno::EXIST) => {}
-                Err(errno) => return Err(refused(errno, MAKE, path)),
+                Err(errno) => return Err(failed(errno, path)),
             }
         }
         Ok(made)
+    }
+
+    /// Adds those that were made later.
+    pub(super) fn extend(&mut self, mut later: Self) {
+        self.0.append(&mut later.0);
+    }
+
+    /// The directories that have a new one.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &Path> {
+        let above = self.0.iter().filter_map(|path| path.parent());
+        above.map(|above| match above.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => above,
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn keep(&mut self) {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::carry::Carry;
 use super::entry::{Entry, is_at_or_above, is_same, kind, refused};
 use super::make::Made;
+use super::upload::Turn;
 use crate::error::{Kind, Result};
 use crate::ring::pool;
 
@@ -69,9 +70,12 @@ fn rename_now(ask: &Move) -> Result<Moved> {
         let told = format!("{} cannot be moved into itself", ask.from.display());
         return Err(Kind::Malformed.told(told));
     }
-    let outcome = match ask.replace {
-        true => replace(&from, &found, &to),
-        false => claim(&from, &to, is_dir),
+    let outcome = {
+        let _turn = turn_at(&to);
+        match ask.replace {
+            true => replace(&from, &found, &to),
+            false => claim(&from, &to, is_dir),
+        }
     };
     match outcome {
         Ok(()) => {
@@ -87,6 +91,12 @@ fn rename_now(ask: &Move) -> Result<Moved> {
         }
         Err(errno) => Err(failed(errno)),
     }
+}
+
+/// The right to change what has a name: whoever judges it before a write gives it away does so undisturbed.
+pub(super) fn turn_at(entry: &Entry) -> Option<Turn> {
+    let home = rustix::fs::fstat(&entry.dir).ok()?;
+    Some(Turn::at((home.st_dev, home.st_ino), &entry.leaf))
 }
 
 /// Renames over what is there.

@@ -131,7 +131,7 @@ impl Uploads {
         let reserve = upload.reserve;
         let staged = pool::run(move || {
             if let Some(ahead) = plan.length {
-                space::check(&upload.path, wanted(reserve, ahead))?;
+                space::check(&upload.path, space::wanted(reserve, ahead))?;
             }
             Staged::open(upload)
         });
@@ -345,14 +345,6 @@ fn fresh_id() -> Result<String> {
         _ => return Err(Kind::Internal.told("the system has no randomness yet")),
     }
     Ok(format!("{:032x}", u128::from_ne_bytes(random)))
-}
-
-/// What must be free for `ahead` bytes to come; a reserve of 0 asks nothing.
-fn wanted(reserve: u64, ahead: u64) -> u64 {
-    match reserve {
-        0 => 0,
-        reserve => reserve.saturating_add(ahead),
-    }
 }
 
 fn unknown() -> Error {

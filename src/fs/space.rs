@@ -41,6 +41,20 @@ fn ask(path: &Path) -> Option<StatVfs> {
     None
 }
 
+/// Bytes that the filesystem where `path` is or would be takes for a file at a time; for helper threads.
+pub(super) fn unit(path: &Path) -> u64 {
+    let told = ask(path).map(|space| space.f_frsize);
+    told.filter(|unit| *unit > 0).unwrap_or(4096)
+}
+
+/// What must be free for `ahead` bytes to come; a reserve of 0 asks nothing.
+pub(super) fn wanted(reserve: u64, ahead: u64) -> u64 {
+    match reserve {
+        0 => 0,
+        reserve => reserve.saturating_add(ahead),
+    }
+}
+
 /// As [`check`], for a filesystem that has told already.
 pub(super) fn check_told(told: &StatFs, path: &Path, reserve: u64) -> Result<()> {
     let unit = match told.f_frsize {
@@ -83,14 +97,33 @@ pub(super) fn failed(error: impl Into<std::io::Error>, sentence: &'static str) -
 
 /// Tells, for a disk that is full, how much room there is where `path` is; other errors stay as they are.
 pub(super) async fn explained(error: Error, path: &Path) -> Error {
-    if error.kind() != Kind::DiskFull || error.sentence().contains(AVAILABLE) {
+    if !is_unexplained(&error) {
         return error;
     }
     let asked: PathBuf = path.into();
-    let Ok(Some(space)) = pool::run(move || ask(&asked)).await else {
+    match pool::run(move || ask(&asked)).await {
+        Ok(Some(space)) => told(error, path, &space),
+        _ => error,
+    }
+}
+
+/// As [`explained`], on the calling thread; for helper threads.
+pub(super) fn explained_here(error: Error, path: &Path) -> Error {
+    if !is_unexplained(&error) {
         return error;
-    };
-    let bytes = available(&space);
+    }
+    match ask(path) {
+        Some(space) => told(error, path, &space),
+        None => error,
+    }
+}
+
+fn is_unexplained(error: &Error) -> bool {
+    error.kind() == Kind::DiskFull && !error.sentence().contains(AVAILABLE)
+}
+
+fn told(error: Error, path: &Path, space: &StatVfs) -> Error {
+    let bytes = available(space);
     let total = space.f_blocks.saturating_mul(space.f_frsize);
     let inodes = match space.f_files > 0 && space.f_favail == 0 {
         true => ", and no inode",

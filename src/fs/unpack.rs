@@ -28,8 +28,8 @@ pub(super) struct Unpacker {
     open: Option<Open>,
     modes: Modes,
     directories: Vec<(Name, Late)>,
-    /// Files whose owner has more rights until the end, by what each is to have then.
-    widened: HashMap<Name, Late>,
+    /// Files whose owner has more rights until the end: device and inode number of each, and what it is to have then.
+    widened: HashMap<Name, ((u64, u64), Late)>,
 }
 
 /// The file that data goes to.
@@ -113,12 +113,13 @@ impl Unpacker {
             ..
         } = entry;
         self.widened.remove(&place.name);
-        self.widen(&place, &mut attributes);
+        let late = widen(&mut attributes);
         let (dir, leaf) = place.name.split();
         let dir = self.enter(&place, dir)?;
         stamp::set(&landed, &place, &attributes, false)?;
         if upload::link(&landed, &dir, leaf).is_ok() {
             landed.keep();
+            self.keep_late(&place, &landed, late);
             return Ok(());
         }
         // The name is taken by a file, which keeps its other names; or another filesystem begins on the way.
@@ -130,6 +131,7 @@ impl Unpacker {
             }
             return Err(error);
         }
+        self.keep_late(&place, &file, late);
         stamp::set(&file, &place, &attributes, false)
     }
 
@@ -194,13 +196,15 @@ impl Unpacker {
         {
             self.remove(&open);
         }
-        for (name, late) in std::mem::take(&mut self.widened) {
+        for (name, (ours, late)) in std::mem::take(&mut self.widened) {
             let (dir, leaf) = name.split();
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             if let Ok(dir) = self.descent.enter(dir, Way::Looking)
-                && let Ok(file) = rustix::fs::openat(&dir, leaf, flags, Mode::empty())
+                && let Ok(file) =
+                    rustix::fs::openat(&dir, leaf, flags, Mode::empty()).map(File::from)
+                && identity(&file) == Some(ours)
             {
-                stamp::set_late(&file.into(), late.mode, late.mtime);
+                stamp::set_late(&file, late.mode, late.mtime);
             }
         }
         let mut directories = std::mem::take(&mut self.directories);
@@ -216,10 +220,8 @@ impl Unpacker {
     /// Takes the name of a file away, unless it is another file's by now.
     fn remove(&mut self, open: &Open) {
         let (dir, leaf) = open.place.name.split();
-        let is_it = |there: &rustix::fs::Stat| {
-            let ours = rustix::fs::fstat(&open.file);
-            ours.is_ok_and(|ours| (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino))
-        };
+        let is_it =
+            |there: &rustix::fs::Stat| identity(&open.file) == Some((there.st_dev, there.st_ino));
         if let Ok(dir) = self.descent.enter(dir, Way::Looking)
             && rustix::fs::statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|it| is_it(&it))
         {
@@ -243,8 +245,9 @@ impl Unpacker {
     fn file(&mut self, place: Place, content: Content, mut wanted: Attributes) -> Result<()> {
         let (dir, leaf) = place.name.split();
         let dir = self.enter(&place, dir)?;
-        self.widen(&place, &mut wanted);
+        let late = widen(&mut wanted);
         let (file, fresh) = create(&dir, leaf, wanted.mode).map_err(|errno| place.failed(errno))?;
+        self.keep_late(&place, &file, late);
         let has_mode = fresh && self.modes.are_kept(&dir, &file, wanted.mode);
         let Content { stored, size, runs } = content;
         let sparse = runs.map(|runs| Sparse {
@@ -269,12 +272,12 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Another member may open the file again, so its owner keeps both rights until the end.
-    fn widen(&mut self, place: &Place, wanted: &mut Attributes) {
-        let wide = wanted.mode | 0o600;
-        if wide != wanted.mode {
-            self.widened.insert(place.name.clone(), Late::of(wanted));
-            wanted.mode = wide;
+    /// Remembers what a file is to have at the end.
+    fn keep_late(&mut self, place: &Place, file: &File, late: Option<Late>) {
+        if let Some(late) = late
+            && let Some(ours) = identity(file)
+        {
+            self.widened.insert(place.name.clone(), (ours, late));
         }
     }
 
@@ -405,6 +408,19 @@ fn create(dir: &OwnedFd, leaf: &[u8], mode: u32) -> std::result::Result<(File, b
     }
 }
 
+/// Another member may open the file again, so its owner has both rights until the end; answers what it is to have then.
+fn widen(wanted: &mut Attributes) -> Option<Late> {
+    let late = Late::of(wanted);
+    wanted.mode |= 0o600;
+    (wanted.mode != late.mode).then_some(late)
+}
+
+/// Device and inode number.
+fn identity(file: &File) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
 /// Removes what is in the way of a link, unless it is a directory.
 fn clear(dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
     rustix::fs::unlinkat(dir, leaf, AtFlags::empty())
@@ -415,5 +431,39 @@ fn same(a: &OwnedFd, one: &[u8], b: &OwnedFd, other: &[u8]) -> bool {
     match (stat(a, one), stat(b, other)) {
         (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Dir, listing};
+    use super::*;
+
+    #[test]
+    fn a_file_of_somebody_else_keeps_its_mode_at_the_end() {
+        let dir = Dir::new();
+        let descent = Descent::open(dir.path()).expect("it is there");
+        let mut unpacker = Unpacker::new(descent, dir.path().into(), 0);
+        for name in ["ours", "theirs"] {
+            let entry = Entry {
+                place: Place::again(name.as_bytes(), 0).expect("it is a name"),
+                action: Action::File(Content {
+                    stored: 0,
+                    size: 0,
+                    runs: None,
+                }),
+                attributes: Attributes {
+                    mode: 0o444,
+                    ..Attributes::default()
+                },
+            };
+            unpacker.begin(entry).expect("it is made");
+            unpacker.finish().expect("it is whole");
+        }
+        std::fs::write(dir.path().join("new"), "x").expect("it is fresh");
+        let renamed = std::fs::rename(dir.path().join("new"), dir.path().join("theirs"));
+        renamed.expect("it is ours");
+        unpacker.conclude();
+        assert_eq!(listing(dir.path()), ["ours f 444  n1", "theirs f 644 x n1"]);
     }
 }

@@ -37,6 +37,7 @@ pub(super) use beside::link;
 use place::Place;
 
 pub(super) use staged::Staged;
+pub(super) use turnstile::Turn;
 
 /// A write that is asked for.
 #[derive(Clone, Debug)]
@@ -64,6 +65,9 @@ pub struct Upload {
 }
 
 /// A judgement on what is at a path, made before the body is taken and again when the file gets its name.
+///
+/// Between that last look and the name no other upload and no move to it comes in; a removal, a move away, an archive or
+/// a process may.
 #[derive(Clone, Default)]
 pub struct Condition(Option<Arc<Judge>>);
 
@@ -299,7 +303,11 @@ fn finish_small(draft: Box<dyn Draft>, upload: &Upload, bytes: &[u8]) -> Result<
         true => sparse::write_at(draft.file(), bytes, 0),
         false => draft.file().write_all_at(bytes, 0),
     };
-    written.map_err(unmade)?;
+    written.map_err(|error| match draft.is_aside() {
+        // The disk that is full is not that of the target.
+        true => space::explained_here(unmade(error), &upload.spool_dir),
+        false => unmade(error),
+    })?;
     finish(draft, upload, bytes.len() as u64)
 }
 

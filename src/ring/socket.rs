@@ -65,9 +65,22 @@ impl Socket {
     /// # Errors
     /// `ClientStalled` when nothing arrives in time, `ClientGone` when the connection failed.
     pub async fn recv(&self, into: &mut Vec<u8>) -> Result<usize> {
+        self.recv_then(into, |_| ()).await
+    }
+
+    /// The same; `arrived` sees what was received before anybody else has a turn, also where we are dropped in ours.
+    ///
+    /// # Errors
+    /// As [`Socket::recv`].
+    pub async fn recv_then(
+        &self,
+        into: &mut Vec<u8>,
+        arrived: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<usize> {
         debug_assert!(into.len() < into.capacity(), "a receive needs room");
         loop {
             if let Some(count) = self.try_recv(into)? {
+                arrived(into);
                 self.spend(count as u64).await;
                 return Ok(count);
             }

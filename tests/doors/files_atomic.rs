@@ -23,6 +23,7 @@ both![
     a_hard_link_keeps_the_old_content,
     replacing_in_place_keeps_the_inode,
     a_file_in_a_directory_that_may_not_be_written_stays_until_the_new_one_is_whole,
+    a_spool_that_is_full_is_told_by_its_own_name,
     a_replacement_in_place_is_as_short_as_its_body,
     another_way_to_replace_is_refused,
     uploads_of_one_file_at_once_leave_one_of_them,
@@ -240,6 +241,30 @@ fn a_file_in_a_directory_that_may_not_be_written_stays_until_the_new_one_is_whol
     assert_eq!(inode(&daemon.path("f")), before);
     assert_eq!(names(&daemon.temporary()), [""; 0]);
     daemon.put(file_at(daemon.path("new")), "x").explains(500);
+}
+
+fn a_spool_that_is_full_is_told_by_its_own_name(driver: Driver) {
+    if !is_root("a daemon without rights") || !Path::new(SETPRIV).exists() {
+        return;
+    }
+    let setup = Setup::new(driver).flag("--disk-reserve-bytes", "0");
+    fs::create_dir(setup.path("spool")).expect("ours");
+    let place = setup.path("spool").display().to_string();
+    let other = "exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+    let mount = format!("-t tmpfs -o mode=1777,size=64k tmpfs {place} && {other}");
+    let daemon = setup
+        .flag("--spool-dir", place.clone())
+        .with_mount(&mount)
+        .ready();
+    fs::write(daemon.path("f"), "old").expect("the scratch directory is ours");
+    fs::set_permissions(daemon.path("f"), fs::Permissions::from_mode(0o666)).expect("ours");
+    for size in [100_000, 1_000_000] {
+        let reply = daemon.put(file_at(daemon.path("f")), noise(size));
+        let told = reply.explains(507).text();
+        assert!(told.contains(&format!("cannot write {place}: ")), "{told}");
+        assert!(told.contains(" of 65536"), "{told}");
+        assert_eq!(fs::read(daemon.path("f")).expect("it is there"), b"old");
+    }
 }
 
 fn a_replacement_in_place_is_as_short_as_its_body(driver: Driver) {

@@ -35,6 +35,8 @@ both![
     a_move_that_does_not_fit_leaves_everything_as_it_was,
     a_source_that_cannot_be_removed_is_not_moved,
     a_source_that_turns_out_to_stay_puts_everything_back,
+    rights_are_not_moved_to_another_owner,
+    a_move_that_would_touch_the_reserve_copies_nothing,
     moves_at_once_to_one_name_have_one_winner,
 ];
 
@@ -434,6 +436,23 @@ fn a_move_that_does_not_fit_leaves_everything_as_it_was(driver: Driver) {
     assert_eq!(left, [""; 0]);
 }
 
+fn a_move_that_would_touch_the_reserve_copies_nothing(driver: Driver) {
+    if !is_root("a mount of the daemon's own") {
+        return;
+    }
+    let setup = Setup::new(driver).flag("--disk-reserve-bytes", (24 << 20).to_string());
+    fs::create_dir(setup.path("m")).expect("ours");
+    let mount = format!("-t tmpfs -o size=32m tmpfs {}", setup.path("m").display());
+    let daemon = setup.with_mount(&mount).ready();
+    fs::write(daemon.path("f"), noise(16 << 20)).expect("ours");
+    fs::write(daemon.path("small"), noise(4 << 20)).expect("ours");
+    let before = tree(&daemon.path(""));
+    rename(&daemon, "f", "m/f", &json!({})).refuses(507, "disk_full");
+    assert_eq!(tree(&daemon.path("")), before);
+    assert_eq!(page(&daemon, "m", "").0, [""; 0]);
+    rename(&daemon, "small", "m/small", &json!({})).bare(204);
+}
+
 fn a_source_that_cannot_be_removed_is_not_moved(driver: Driver) {
     if !is_root("a mount of the daemon's own") {
         return;
@@ -480,6 +499,25 @@ fn a_source_that_turns_out_to_stay_puts_everything_back(driver: Driver) {
             .refuses(403, "permission_denied");
         assert_eq!(picture(), before, "{name}");
     }
+}
+
+fn rights_are_not_moved_to_another_owner(driver: Driver) {
+    if !is_root("a mount of the daemon's own") {
+        return;
+    }
+    let setup = Setup::new(driver).flag("--disk-reserve-bytes", "0");
+    fs::create_dir(setup.path("m")).expect("ours");
+    fs::create_dir(setup.path("open")).expect("ours");
+    fs::set_permissions(setup.path("open"), fs::Permissions::from_mode(0o777)).expect("ours");
+    fs::write(setup.path("open/f"), "x").expect("ours");
+    fs::set_permissions(setup.path("open/f"), fs::Permissions::from_mode(0o6755)).expect("ours");
+    let other = "exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+    let place = setup.path("m").display().to_string();
+    let mount = format!("-t tmpfs -o mode=1777 tmpfs {place} && {other}");
+    let daemon = setup.with_mount(&mount).ready();
+    rename(&daemon, "open/f", "m/f", &json!({})).bare(204);
+    let shown = daemon.script("stat -c '%u %a' m/f");
+    assert_eq!(shown["stdout"], "65534 755\n");
 }
 
 fn moves_at_once_to_one_name_have_one_winner(driver: Driver) {

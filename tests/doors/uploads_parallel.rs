@@ -3,9 +3,10 @@
 use std::fs;
 use std::thread;
 
+use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::{Value, json};
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Setup};
 use crate::driver::Driver;
 use crate::process::wait_until;
 use crate::request::{Request, file_at, with_path};
@@ -19,6 +20,7 @@ both![
     a_part_that_comes_again_takes_over_from_the_first_try,
     parts_that_do_not_overlap_leave_each_other_alone,
     a_bad_part_takes_what_it_overwrote_with_it,
+    a_part_that_cannot_be_written_takes_what_it_may_have_overwritten_with_it,
     a_part_that_does_not_fit_changes_nothing,
     the_last_part_may_say_so,
     what_the_whole_is_to_be_can_be_mended,
@@ -226,6 +228,28 @@ fn a_bad_part_takes_what_it_overwrote_with_it(driver: Driver) {
         .is(204);
     finish(&daemon, &upload).is(204);
     assert!(fs::read(daemon.path("f")).expect("it is there") == bytes);
+}
+
+fn a_part_that_cannot_be_written_takes_what_it_may_have_overwritten_with_it(driver: Driver) {
+    let shell = ["/bin/sh", "-c", "trap '' XFSZ && exec \"$@\"", "sh"];
+    let daemon = Setup::new(driver).under(&shell).ready();
+    let upload = begin_parallel(&daemon, "f", 900_000);
+    daemon.call(&part(&upload, 0, &noise(900_000))).is(204);
+    assert_eq!(status(&daemon, &upload)["missing"], json!([]));
+    // No file may be longer any more, so that a write ends half way.
+    let most = Rlimit {
+        current: Some(400_000),
+        maximum: Some(400_000),
+    };
+    let daemon_pid = Pid::from_raw(daemon.pid());
+    rustix::process::prlimit(daemon_pid, Resource::Fsize, most).expect("it is ours");
+    daemon.call(&part(&upload, 0, &vec![0; 900_000])).is(500);
+    let missing = status(&daemon, &upload)["missing"].clone();
+    assert_eq!(missing.as_array().map(Vec::len), Some(1), "{missing}");
+    let first = missing[0]["first"].as_u64().expect("a number");
+    let last = missing[0]["last"].as_u64().expect("a number");
+    assert!(first < 400_000 && last >= 400_000, "{missing}");
+    finish(&daemon, &upload).is(409);
 }
 
 fn a_part_that_does_not_fit_changes_nothing(driver: Driver) {

@@ -31,6 +31,11 @@ pub(super) async fn append(app: Rc<App>, call: Call) -> Result<Answer> {
         None if !ongoing.is_parallel() => return Err(missing(COMPLETE)),
         said => said.unwrap_or(false),
     };
+    if also.is_some() && !completes {
+        return Err(
+            Kind::Malformed.told("repr-digest is for the request that completes the upload")
+        );
+    }
     let part = Part {
         offset,
         length: fields::integer(&call.fields, LENGTH),

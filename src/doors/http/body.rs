@@ -153,8 +153,7 @@ impl Body {
             .min(into.capacity() - before);
         let buffered = take_front(&mut self.wire.unread.borrow_mut(), room, into);
         if buffered == 0 {
-            self.receive(into, left).await?;
-            self.give_back(into, before + room);
+            self.receive(into, left, before + room).await?;
         }
         let count = (into.len() - before) as u64;
         *self.progress.framing.borrow_mut() = Framed::Length(left - count);
@@ -233,8 +232,9 @@ impl Body {
         Ok(())
     }
 
-    /// Receives for a body of known length, waking once per [`LEASE`] where that much is still to come.
-    async fn receive(&self, into: &mut Vec<u8>, left: u64) -> Result<()> {
+    /// Receives for a body of known length, up to `end` of the buffer, waking once per [`LEASE`] where that much is still
+    /// to come.
+    async fn receive(&self, into: &mut Vec<u8>, left: u64, end: usize) -> Result<()> {
         let socket = &self.wire.socket;
         if left < FAST_PATH || into.capacity() - into.len() < LEASE {
             self.set_mark(1);
@@ -248,7 +248,9 @@ impl Body {
                 self.progress.mark.set(0);
             }
         }
-        match socket.recv(into).await? {
+        // Whoever drops us while others have their turn finds no byte of the next request.
+        let received = socket.recv_then(into, |into| self.give_back(into, end));
+        match received.await? {
             0 => Err(cut_short()),
             _ => Ok(()),
         }
@@ -311,3 +313,62 @@ fn cut_short() -> crate::error::Error {
 const FAST_PATH: u64 = 2 * LEASE as u64;
 const SLOW: Duration = Duration::from_secs(1);
 const CHUNKED_READ: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::ring;
+    use crate::wire::http::head::{Limits, Step, parse};
+
+    fn put(length: usize) -> Head {
+        let head = format!("PUT / HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
+        let limits = Limits {
+            bytes: 4096,
+            fields: 10,
+            target: 100,
+        };
+        match parse(head.as_bytes(), &limits) {
+            Ok(Step::Done(head, _)) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_read_that_is_dropped_leaves_nothing_of_the_next_request() {
+        // More than is received in one turn, so that the last read waits for its turn.
+        const LENGTH: usize = 4 * 1024 * 1024;
+        const TAIL: &[u8] = b"tailGET / HTTP/1.1\r\n";
+        let outcome = ring::start(ring::Choice::Epoll, async {
+            let (mut client, server) = std::os::unix::net::UnixStream::pair().expect("a pair");
+            let socket = Socket::new(server.into(), Duration::from_secs(60)).expect("it is open");
+            let wire = Rc::new(Wire {
+                socket,
+                unread: RefCell::default(),
+            });
+            let mut read = 0;
+            let progress = Rc::new(Progress::new(&put(LENGTH), u64::MAX));
+            let mut body = Body::new(wire, progress);
+            while read < LENGTH - 4 {
+                let piece = (LENGTH - 4 - read).min(64 * 1024);
+                client.write_all(&vec![b'x'; piece]).expect("there is room");
+                let mut bytes = Vec::with_capacity(piece);
+                while bytes.len() < piece {
+                    read += body.read(&mut bytes).await.expect("it is there");
+                }
+            }
+            client.write_all(TAIL).expect("there is room");
+            let mut bytes = Vec::with_capacity(1024);
+            let mut last = body.read(&mut bytes);
+            let is_ready = poll_fn(|context| Poll::Ready(last.as_mut().poll(context).is_ready()));
+            assert!(!is_ready.await, "others have their turn first");
+            drop(last);
+            assert_eq!(bytes, b"tail");
+            0
+        });
+        assert_eq!(outcome.expect("epoll is everywhere"), 0);
+    }
+}

@@ -1,7 +1,5 @@
 //! One upload that is not complete: its file, the bytes that have arrived, and those who write.
 
-//! One upload that is not complete: its file, the bytes that have arrived, and those who write.
-
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::ops::Range;
@@ -265,6 +263,8 @@ impl Ongoing {
                 let (outcome, bytes) = writer.append(buffer.take()).await;
                 buffer.restore(bytes);
                 if let Err(error) = outcome {
+                    // Some of it may stand over what has arrived before.
+                    self.arrived.borrow_mut().remove(&(writer.offset..end));
                     return Ok((start..writer.offset, Err(error)));
                 }
                 turn.has_written(writer.offset - start);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, RenameFlags};
 
 use super::super::lent::{self, Lent};
+use super::super::make::Made;
 use super::super::spool;
 use super::super::target::temporary_name;
 use super::turnstile::Turn;
@@ -24,7 +25,25 @@ pub(super) struct Beside {
     pub(super) aside: bool,
     /// What is to be synced when it has the name.
     pub(super) unsynced: Vec<File>,
+    /// Directories that were made for it.
+    pub(super) above: Made,
     is_dressed: bool,
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        undo(self.name.take(), std::mem::take(&mut self.above));
+    }
+}
+
+/// Removes what is not kept: the name, then the directories above it.
+pub(super) fn undo(name: Option<Temporary>, above: Made) {
+    if name.is_some() || !above.is_empty() {
+        lent::let_go(move || {
+            drop(name);
+            drop(above);
+        });
+    }
 }
 
 /// A name that is removed unless it is kept.
@@ -32,28 +51,80 @@ pub(super) struct Temporary {
     pub(super) dir: Arc<OwnedFd>,
     pub(super) leaf: Vec<u8>,
     pub(super) keep: bool,
+    /// Set for a name that others use too: it is removed only while it is that of our file.
+    pub(super) shared: Option<Shared>,
+}
+
+/// What tells our file from others of its name.
+#[derive(Clone, Copy)]
+pub(super) struct Shared {
+    /// Device and inode number of the directory.
+    pub(super) home: (u64, u64),
+    /// Those of the file.
+    pub(super) file: (u64, u64),
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.keep {
             let (dir, leaf) = (Arc::clone(&self.dir), std::mem::take(&mut self.leaf));
+            let shared = self.shared;
             lent::let_go(move || {
-                let _ = rustix::fs::unlinkat(&dir, leaf.as_slice(), AtFlags::empty());
+                let leaf = leaf.as_slice();
+                let _turn = shared.map(|shared| Turn::at(shared.home, leaf));
+                if shared.is_none_or(|shared| shared.has(&dir, leaf)) {
+                    let _ = rustix::fs::unlinkat(&dir, leaf, AtFlags::empty());
+                }
             });
         }
+    }
+}
+
+impl Temporary {
+    /// Gives its file the free name `leaf` where the kernel cannot do it in one call.
+    fn move_slowly(&mut self, dir: &OwnedFd, leaf: &[u8]) -> std::result::Result<(), Errno> {
+        let old = self.leaf.as_slice();
+        match rustix::fs::linkat(&self.dir, old, dir, leaf, AtFlags::empty()) {
+            // Nothing is left that the filesystem could do; nobody else here has the turn.
+            Err(Errno::PERM | Errno::NOSYS | Errno::NOTSUP) => {
+                rustix::fs::renameat(&self.dir, old, dir, leaf)?;
+                self.keep = true;
+            }
+            linked => {
+                linked?;
+                // Now, because it changes the version that is about to be told.
+                self.keep = rustix::fs::unlinkat(&self.dir, old, AtFlags::empty()).is_ok();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// True while our file has the name.
+    fn has(self, dir: &OwnedFd, leaf: &[u8]) -> bool {
+        let there = rustix::fs::statat(dir, leaf, AtFlags::SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| (there.st_dev, there.st_ino) == self.file)
     }
 }
 
 /// How a file came to its name, or did not.
 enum Outcome {
     Named,
+    /// The directory is no longer there.
+    Gone,
     /// The name cannot be given to another file, but the file that has it can be written.
     Stuck,
 }
 
 impl Beside {
-    pub(super) fn open(target: Target, upload: &Upload, unsynced: Vec<File>) -> Result<Self> {
+    /// Makes the file; the directories `above` were made for it.
+    pub(super) fn open(
+        target: Target,
+        upload: &Upload,
+        unsynced: Vec<File>,
+        above: Made,
+    ) -> Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let wanted = upload.mode.or(target.there.map(|stat| stat.st_mode));
         // Without a name nobody can open it, so it may have its mode at once; the umask is seen to later.
@@ -62,7 +133,7 @@ impl Beside {
             match rustix::fs::openat(&target.dir, ".", flags | OFlags::TMPFILE, first) {
                 Ok(file) => (file, None),
                 Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if target.there.is_some() => {
-                    return Self::aside(target, upload);
+                    return Self::aside(target, upload, above);
                 }
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                     // What will be narrowed later must not be wide before.
@@ -77,6 +148,7 @@ impl Beside {
             name,
             aside: false,
             unsynced,
+            above,
             is_dressed: false,
         };
         // An owner that may not be set is refused before the body is taken.
@@ -87,7 +159,7 @@ impl Beside {
     }
 
     /// A file in the spool directory, for a target that we may write in a directory that we may not.
-    fn aside(target: Target, upload: &Upload) -> Result<Self> {
+    fn aside(target: Target, upload: &Upload, above: Made) -> Result<Self> {
         // What cannot be written is refused before its body is there.
         drop(open_there(&target)?);
         space::check(&upload.spool_dir, upload.reserve)?;
@@ -98,6 +170,7 @@ impl Beside {
             name: None,
             aside: true,
             unsynced: Vec::new(),
+            above,
             is_dressed: false,
         })
     }
@@ -118,13 +191,38 @@ impl Beside {
     /// Gives the file what it has not yet, and the name of the target; for helper threads.
     pub(super) fn publish(mut self, upload: &Upload) -> Result<Published> {
         self.dress(upload)?;
-        if !self.aside && matches!(self.take_name(upload)?, Outcome::Named) {
-            return Ok(Published {
+        let mut outcome = match self.aside {
+            true => Outcome::Stuck,
+            false => self.take_name(upload)?,
+        };
+        for _ in 0..MOST_LOOKS {
+            if !matches!(outcome, Outcome::Gone) {
+                break;
+            }
+            self.find_again(upload)?;
+            outcome = self.take_name(upload)?;
+        }
+        let published = match outcome {
+            Outcome::Named => Published {
                 version: version(&self.file)?,
                 unsynced: std::mem::take(&mut self.unsynced),
-            });
+            },
+            Outcome::Gone => return Err(unwritten(Errno::NOENT)),
+            Outcome::Stuck => self.pour(upload)?,
+        };
+        self.above.keep();
+        Ok(published)
+    }
+
+    /// Makes the directory again: whoever made it before us gave up, and took it away while it was empty.
+    fn find_again(&mut self, upload: &Upload) -> Result<()> {
+        let there = self.target.there;
+        self.target = place::find_making(&upload.path, &mut self.above)?;
+        self.target.there = self.target.there.or(there);
+        if upload.sync {
+            self.unsynced = place::directories(&self.target, &self.above)?;
         }
-        self.pour(upload)
+        Ok(())
     }
 
     /// Takes the name, once the condition holds of what has it.
@@ -146,6 +244,7 @@ impl Beside {
                 }
                 // Somebody else was faster: what is there now is judged.
                 Err(Errno::EXIST) if upload.is_conditional() => continue,
+                Err(Errno::NOENT) => Ok(Outcome::Gone),
                 // A mount point cannot be replaced, and in a sticky directory not a file of somebody else.
                 Err(Errno::BUSY | Errno::XDEV | Errno::PERM | Errno::ACCESS)
                     if self.target.there.is_some() =>
@@ -173,15 +272,7 @@ impl Beside {
                 return renamed;
             }
         }
-        match rustix::fs::linkat(&name.dir, old, dir, leaf, AtFlags::empty()) {
-            // Nothing is left that the filesystem could do; nobody else here has the turn.
-            Err(Errno::PERM | Errno::NOSYS | Errno::NOTSUP) => {
-                rustix::fs::renameat(&name.dir, old, dir, leaf)?;
-                name.keep = true;
-                Ok(())
-            }
-            linked => linked,
-        }
+        name.move_slowly(dir, leaf)
     }
 
     /// Takes the name from whatever has it.
@@ -203,6 +294,7 @@ impl Beside {
                     dir: Arc::clone(dir),
                     leaf: temporary_name().into_vec(),
                     keep: true,
+                    shared: None,
                 };
                 link(&self.file, dir, &name.leaf)?;
                 name
@@ -224,15 +316,14 @@ impl Beside {
         let held = target.metadata().map_err(unmade)?.blocks() * 512;
         let more = needed.saturating_sub(held);
         space::check_file(&target, &upload.path, upload.reserve.saturating_add(more))?;
-        {
-            let _turn = Turn::at(self.target.home, &self.target.leaf);
-            if upload.is_conditional() {
-                let stat = rustix::fs::fstat(&target).map_err(unwritten)?;
-                upload.admit(Found::of(Some(&stat)))?;
-            }
-            there::set_before(&target, upload)?;
-            target.set_len(0).map_err(unmade)?;
+        // Until the end: of two who pour into one file the bytes of one are there.
+        let _turn = Turn::at(self.target.home, &self.target.leaf);
+        if upload.is_conditional() {
+            let stat = rustix::fs::fstat(&target).map_err(unwritten)?;
+            upload.admit(Found::of(Some(&stat)))?;
         }
+        there::set_before(&target, upload)?;
+        target.set_len(0).map_err(unmade)?;
         let mut file: &File = &self.file;
         match upload.sparse {
             true => sparse::copy(file, &target, arrived.len()).map_err(unmade)?,
@@ -280,6 +371,7 @@ fn named(target: &Target, mode: Mode) -> Result<(OwnedFd, Option<Temporary>)> {
         dir: Arc::clone(&target.dir),
         leaf,
         keep: file.is_err(),
+        shared: None,
     };
     Ok((file.map_err(unwritten)?, Some(name)))
 }
@@ -324,6 +416,7 @@ mod tests {
             name,
             aside: false,
             unsynced: Vec::new(),
+            above: Made::default(),
             is_dressed: false,
         }
     }
@@ -347,6 +440,17 @@ mod tests {
             draft(&dir, &upload).publish(&upload).expect("it is named");
             assert_eq!(listing(dir.path()), ["f f 640 new n1"]);
         }
+    }
+
+    #[test]
+    fn a_file_that_takes_a_name_slowly_has_one_name_when_its_version_is_told() {
+        let dir = Dir::new();
+        let upload = asked(&dir, Condition::default());
+        let mut draft = draft(&dir, &upload);
+        let name = draft.name.as_mut().expect("it has one");
+        let taken = name.move_slowly(&draft.target.dir, b"f");
+        assert_eq!(taken, Ok(()));
+        assert_eq!(listing(dir.path()), ["f f 600 new n1"]);
     }
 
     #[test]
@@ -389,7 +493,8 @@ mod tests {
             if !with_name {
                 let target = Target::find(&path).expect("the directory is there");
                 let quiet = asked(&dir, Condition::default());
-                draft = Beside::open(target, &quiet, Vec::new()).expect("it can be made");
+                draft = Beside::open(target, &quiet, Vec::new(), Made::default())
+                    .expect("it can be made");
             }
             let outcome = draft.publish(&upload).map(drop);
             let kind = outcome.map_err(|error| error.kind());

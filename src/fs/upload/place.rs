@@ -1,17 +1,18 @@
 //! Where the bytes of an upload go while they arrive, decided before the first of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::super::make::Made;
 use super::super::mount::is_made_up;
 use super::super::space;
 use super::super::target::Target;
 use super::beside::Beside;
 use super::there::There;
 use super::{Draft, File, Found, Upload, is_regular, special, unwritten};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Where the bytes go while they arrive.
 pub(super) enum Place {
@@ -62,16 +63,10 @@ impl Place {
             Some(told) => space::check_told(told, path, upload.reserve)?,
             None => space::check(path, upload.reserve)?,
         }
-        let mut above = Vec::new();
+        let mut above = Made::default();
         let target = match found {
             Ok(target) => target,
-            Err(Errno::NOENT | Errno::NOTDIR) => {
-                if upload.sync {
-                    above = changed_by_making(path);
-                }
-                make_parent(path)?;
-                Target::find(path).map_err(unwritten)?
-            }
+            Err(Errno::NOENT | Errno::NOTDIR) => find_making(path, &mut above)?,
             Err(errno) => return Err(unwritten(errno)),
         };
         if target.there.is_some_and(|stat| !is_regular(&stat)) {
@@ -82,9 +77,9 @@ impl Place {
             false => Vec::new(),
         };
         match upload.in_place {
-            true => There::open(target, upload, unsynced).map(Self::There),
+            true => There::open(target, upload, unsynced, above).map(Self::There),
             false => {
-                let beside = Beside::open(target, upload, unsynced)?;
+                let beside = Beside::open(target, upload, unsynced, above)?;
                 Ok(Self::Beside(Box::new(beside)))
             }
         }
@@ -100,32 +95,21 @@ impl Place {
     }
 }
 
-/// Makes the directories above `path`.
-pub(super) fn make_parent(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => {
-            let made = std::fs::create_dir_all(parent);
-            made.map_err(|error| space::failed(error, "cannot create parent"))
-        }
-        _ => Ok(()),
-    }
+/// Finds the target, and makes the directories above it that are missing, which it adds to `above`.
+pub(super) fn find_making(path: &Path, above: &mut Made) -> Result<Target> {
+    above.extend(Made::above_or(path, |errno, _| unparented(errno))?);
+    Target::find(path).map_err(|errno| match errno {
+        Errno::NOTDIR => unparented(errno),
+        errno => unwritten(errno),
+    })
 }
 
-/// The directories that get a new directory when those above `path` are made.
-pub(super) fn changed_by_making(path: &Path) -> Vec<PathBuf> {
-    let parents = path.ancestors().skip(1);
-    let missing = parents.take_while(|parent| !parent.as_os_str().is_empty() && !parent.exists());
-    let above = missing.filter_map(Path::parent);
-    above
-        .map(|above| match above.as_os_str().is_empty() {
-            true => Path::new(".").into(),
-            false => above.to_owned(),
-        })
-        .collect()
+fn unparented(errno: Errno) -> Error {
+    space::failed(errno, "cannot create parent")
 }
 
 /// The directories that are to be synced, opened beforehand: one that cannot be opened is a refusal, not a surprise.
-pub(super) fn directories(target: &Target, above: &[PathBuf]) -> Result<Vec<File>> {
+pub(super) fn directories(target: &Target, above: &Made) -> Result<Vec<File>> {
     let unopened = |error: std::io::Error| {
         Kind::Internal
             .told("cannot open a directory to sync it")
@@ -133,7 +117,7 @@ pub(super) fn directories(target: &Target, above: &[PathBuf]) -> Result<Vec<File
     };
     let own = target.syncable().map_err(|errno| unopened(errno.into()))?;
     let mut opened = vec![File::from(own)];
-    for path in above {
+    for path in above.changed() {
         opened.push(File::open(path).map_err(unopened)?);
     }
     Ok(opened)

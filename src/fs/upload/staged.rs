@@ -59,18 +59,12 @@ impl Staged {
     /// # Errors
     /// Those of [`write`].
     pub(in crate::fs) fn finish(mut self, length: u64) -> Result<Nearly> {
-        let path = &self.upload.path;
-        let above = match self.upload.sync {
-            true => place::changed_by_making(path),
-            false => Vec::new(),
-        };
-        place::make_parent(path)?;
-        let mut target = Target::find(path).map_err(unwritten)?;
+        let mut target = place::find_making(&self.upload.path, &mut self.beside.above)?;
         if target.there.is_some_and(|stat| !is_regular(&stat)) {
             return Err(unwritten(Errno::ISDIR));
         }
         if self.upload.sync {
-            self.beside.unsynced = place::directories(&target, &above)?;
+            self.beside.unsynced = place::directories(&target, &self.beside.above)?;
         }
         // A file that went meanwhile still says who may read its successor.
         target.there = target.there.or(self.beside.target.there);

@@ -281,6 +281,99 @@ fn a_write_in_place_keeps_the_inode_and_leaves_no_stale_tail() {
     assert!(!dir.path().join("made").exists(), "what we made goes again");
 }
 
+/// A body during which somebody else gives the name to another file, before it breaks off.
+struct Overtaken(PathBuf);
+
+impl Inflow for Overtaken {
+    fn remaining(&self) -> Option<u64> {
+        None
+    }
+
+    fn read<'a>(&'a mut self, _: &'a mut Vec<u8>) -> Step<'a, usize> {
+        std::fs::write(self.0.with_extension("new"), "theirs").expect("it is fresh");
+        std::fs::rename(self.0.with_extension("new"), &self.0).expect("it is ours");
+        Box::pin(async { Err(Kind::ClientGone.told("gone")) })
+    }
+}
+
+#[test]
+fn a_write_in_place_that_breaks_off_removes_no_file_of_somebody_else() {
+    let dir = Dir::new();
+    let path = dir.path().join("f");
+    let asked = Upload {
+        in_place: true,
+        ..upload(path.clone())
+    };
+    let outcome = put_from(asked, Overtaken(path));
+    assert_eq!(outcome.map_err(|(kind, _)| kind), Err(Kind::ClientGone));
+    assert_eq!(listing(dir.path()), ["f f 644 theirs n1"]);
+}
+
+#[test]
+fn a_body_that_breaks_off_leaves_no_directory_that_was_made_for_it() {
+    for (in_place, length) in [(false, Some(1_000_000)), (false, None), (true, None)] {
+        let dir = Dir::new();
+        std::fs::create_dir(dir.path().join("was")).expect("it is fresh");
+        let body = Broken {
+            bytes: vec![1; 300_000],
+            length,
+            kind: Some(Kind::ClientGone),
+        };
+        let asked = Upload {
+            in_place,
+            ..upload(dir.path().join("was/a/b/f"))
+        };
+        let outcome = put_from(asked, body);
+        assert_eq!(outcome.map_err(|(kind, _)| kind), Err(Kind::ClientGone));
+        assert_eq!(listing(dir.path()), ["was d 755"]);
+    }
+}
+
+#[test]
+fn a_directory_that_somebody_else_takes_away_again_is_made_again() {
+    let dir = Dir::new();
+    let path = dir.path().join("a/f");
+    let one = Place::prepare(&upload(dir.path().join("a/g"))).map(Place::into_draft);
+    let asked = Upload {
+        condition: Condition::new(|_| Ok(())),
+        ..upload(path.clone())
+    };
+    for asked in [upload(path.clone()), asked] {
+        let other = Place::prepare(&asked).map(Place::into_draft);
+        let (Ok(Ok(one)), Ok(Ok(other))) = (&one, other) else {
+            panic!("both can be begun");
+        };
+        assert!(one.file().metadata().is_ok());
+        std::fs::remove_dir(dir.path().join("a")).expect("it is empty");
+        other.publish(&asked).expect("it is published");
+        assert_eq!(listing(dir.path()), ["a d 755", "a/f f 644  n1"]);
+        std::fs::remove_file(&path).expect("ours");
+    }
+}
+
+#[test]
+fn two_who_pour_into_one_file_do_not_mix_their_bytes() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (_dir, upload) = shut_off();
+    let upload = Upload {
+        sparse: true,
+        ..upload
+    };
+    let size = 8 << 20;
+    for _ in 0..4 {
+        std::thread::scope(|scope| {
+            for byte in [b'1', b'2'] {
+                let upload = upload.clone();
+                scope.spawn(move || as_nobody(|| put(upload, &vec![byte; size])));
+            }
+        });
+        let bytes = std::fs::read(&upload.path).expect("it is there");
+        assert!(bytes.len() == size && bytes.iter().all(|byte| *byte == bytes[0]));
+    }
+}
+
 #[test]
 fn free_space_is_asked_first() {
     let dir = Dir::new();

@@ -1,7 +1,8 @@
 //! A file that is written where it is: by request, or because its name cannot be given to another.
 
 use super::super::lent::Lent;
-use super::beside::Temporary;
+use super::super::make::Made;
+use super::beside::{self, Shared, Temporary};
 use super::turnstile::Turn;
 use super::*;
 
@@ -12,16 +13,33 @@ pub(super) struct There {
     made: Option<Temporary>,
     /// What is to be synced beside the file.
     unsynced: Vec<File>,
+    above: Made,
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        beside::undo(self.made.take(), std::mem::take(&mut self.above));
+    }
 }
 
 impl There {
-    /// Opens and empties the file that is there, or makes it.
-    pub(super) fn open(mut target: Target, upload: &Upload, unsynced: Vec<File>) -> Result<Self> {
-        let _turn = Turn::at(target.home, &target.leaf);
+    /// Opens and empties the file that is there, or makes it; the directories `above` were made for it.
+    pub(super) fn open(
+        mut target: Target,
+        upload: &Upload,
+        unsynced: Vec<File>,
+        above: Made,
+    ) -> Result<Self> {
+        let turn = Turn::at(target.home, &target.leaf);
         if target.there.is_none() {
             match make(&target, upload) {
                 Err(Errno::EXIST) => target.look_again().map_err(unwritten)?,
-                made => return Self::fresh(made.map_err(unwritten)?, target, upload, unsynced),
+                made => {
+                    // Whoever removes it again takes a turn for that.
+                    drop(turn);
+                    let file = made.map_err(unwritten)?;
+                    return Self::fresh(file, target, upload, unsynced, above);
+                }
             }
         }
         let file = open_there(&target)?;
@@ -34,18 +52,31 @@ impl There {
             made: None,
             // The name was there before.
             unsynced: Vec::new(),
+            above,
         })
     }
 
-    fn fresh(file: File, target: Target, upload: &Upload, unsynced: Vec<File>) -> Result<Self> {
+    fn fresh(
+        file: File,
+        target: Target,
+        upload: &Upload,
+        unsynced: Vec<File>,
+        above: Made,
+    ) -> Result<Self> {
+        let ours = rustix::fs::fstat(&file).map_err(unwritten)?;
         let there = Self {
             file: Lent::scrap(file),
             made: Some(Temporary {
                 dir: target.dir,
                 leaf: target.leaf,
                 keep: false,
+                shared: Some(Shared {
+                    home: target.home,
+                    file: (ours.st_dev, ours.st_ino),
+                }),
             }),
             unsynced,
+            above,
         };
         if upload.owner.is_given() {
             attributes::give(&there.file, upload.owner)?;
@@ -67,6 +98,7 @@ impl Draft for There {
         if let Some(made) = &mut self.made {
             made.keep = true;
         }
+        self.above.keep();
         self.file.keep();
         Ok(Published {
             version: version(&self.file)?,

@@ -8,12 +8,13 @@ type Key = ((u64, u64), Vec<u8>);
 
 /// The right to change what has a name, until it is dropped. For helper threads: getting it may wait.
 ///
-/// It is held for the few calls between a look and a rename, never while bytes are copied.
-pub(super) struct Turn(Key);
+/// It is held for the few calls between a look and a rename; while bytes are copied only where a name cannot be given
+/// to another file.
+pub(in crate::fs) struct Turn(Key);
 
 impl Turn {
     /// Waits until nobody else has the turn at the name `leaf` of the directory `home`.
-    pub(super) fn at(home: (u64, u64), leaf: &[u8]) -> Self {
+    pub(in crate::fs) fn at(home: (u64, u64), leaf: &[u8]) -> Self {
         let key = (home, leaf.to_vec());
         let mut taken = taken();
         while taken.keys.contains(&key) {
