@@ -85,12 +85,13 @@ pub(super) async fn recheck(file: &File, path: &Path, reserve: u64) -> Result<()
     pool::run(move || check_file(&file, &path, reserve)).await?
 }
 
-/// The error of a write that failed: a full disk is told from everything else.
+/// The error of a write that failed: a full disk, and a file that its filesystem cannot hold, are told from all else.
 pub(super) fn failed(error: impl Into<std::io::Error>, sentence: &'static str) -> Error {
     let error = error.into();
-    let kind = match is_full(&error) {
-        true => Kind::DiskFull,
-        false => Kind::Internal,
+    let kind = match error.kind() {
+        _ if is_full(&error) => Kind::DiskFull,
+        std::io::ErrorKind::FileTooLarge => Kind::TooLarge,
+        _ => Kind::Internal,
     };
     kind.told(sentence).because(error)
 }

@@ -28,6 +28,7 @@ both![
     the_daemon_writes_about_itself,
     what_a_link_of_the_kernel_leads_to_is_written,
     a_fifo_with_a_reader_is_written,
+    a_reader_of_a_fifo_gets_what_has_come,
     a_fifo_without_a_reader_is_refused,
     below_the_reserve_nothing_is_written,
     a_filesystem_that_reports_no_space_is_below_any_reserve,
@@ -350,6 +351,35 @@ fn a_fifo_with_a_reader_is_written(driver: Driver) {
             .file_type()
             .is_fifo()
     );
+}
+
+fn a_reader_of_a_fifo_gets_what_has_come(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    make_fifo(&daemon, "fifo");
+    let path = daemon.path("fifo");
+    let (told, hears) = std::sync::mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut file = fs::File::open(path).expect("the fifo is there");
+        let mut first = [0; 5];
+        file.read_exact(&mut first).expect("it can be read");
+        told.send(first).expect("somebody waits");
+        let mut rest = Vec::new();
+        file.read_to_end(&mut rest).expect("it can be read");
+        rest
+    });
+    let request = Request::put(file_at(daemon.path("fifo"))).bearer();
+    let request = request.body("hello, and more");
+    let mut connection = daemon.connect();
+    connection.send(request.head());
+    connection.send("hello");
+    let patience = std::time::Duration::from_secs(20);
+    assert_eq!(
+        &hears.recv_timeout(patience).expect("it comes at once"),
+        b"hello"
+    );
+    connection.send(", and more");
+    connection.reply().bare(204);
+    assert_eq!(reader.join().expect("no panic"), b", and more");
 }
 
 fn a_fifo_without_a_reader_is_refused(driver: Driver) {

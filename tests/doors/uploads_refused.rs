@@ -87,7 +87,7 @@ fn a_creation_that_is_refused_makes_nothing(driver: Driver) {
             415,
             "unsupported_coding",
         ),
-        (at("dir", ""), 500, ""),
+        (at("dir", ""), 400, "malformed_request"),
         (
             Request::post(with_path("/v1/uploads", "/dev/null")).bearer(),
             400,

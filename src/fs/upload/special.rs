@@ -34,8 +34,12 @@ pub(super) async fn write(upload: &Upload, kind: FileType, body: &mut dyn Inflow
     let file = open(&upload.path, kind).await?;
     let mut buffer = buffers::lease();
     loop {
-        // Whole buffers, because a kernel file takes each write for a value of its own.
-        let ended = copy::fill(body, &mut buffer).await?;
+        let ended = match kind {
+            // Whole buffers, because a kernel file takes each write for a value of its own.
+            FileType::RegularFile | FileType::BlockDevice => copy::fill(body, &mut buffer).await?,
+            // Somebody waits at the other end.
+            _ => body.read(&mut buffer).await? == 0,
+        };
         let mut rest = buffer.take();
         while !rest.is_empty() {
             rest = push(&file, rest).await?;

@@ -26,6 +26,9 @@ impl Staged {
         if upload.in_place {
             return Err(refused());
         }
+        if upload.path.is_dir() {
+            return Err(Kind::Malformed.told("path is a directory"));
+        }
         match Place::prepare(&upload)? {
             Place::Beside(beside) => Ok(Self {
                 upload: Arc::new(upload),
