@@ -52,9 +52,17 @@ fn run(options: Options) -> Result<()> {
         Setting::of_this_machine(lab.options.rounds, lab.options.size_mib, lab.options.files);
     let stolen_before = cpu::stolen_ms();
     let mut scenarios = Vec::new();
+    let mut failed = Vec::new();
     for scenario in chosen {
         eprintln!("{}", scenario.name);
-        scenarios.push((scenario.run)(&lab).with_context(|| format!("{} failed", scenario.name))?);
+        // What the others measured is worth keeping.
+        match (scenario.run)(&lab).with_context(|| format!("{} failed", scenario.name)) {
+            Ok(report) => scenarios.push(report),
+            Err(error) => {
+                eprintln!("{error:#}");
+                failed.push(scenario.name);
+            }
+        }
     }
     setting.stolen_ms = cpu::stolen_ms() - stolen_before;
     let report = Report {
@@ -62,7 +70,11 @@ fn run(options: Options) -> Result<()> {
         goals: report::judge(&scenarios),
         scenarios,
     };
-    publish(&lab.options, &report)
+    publish(&lab.options, &report)?;
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {

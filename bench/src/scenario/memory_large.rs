@@ -17,13 +17,14 @@ pub(crate) const NAME: &str = "memory-large";
 pub(crate) const GROWTHS: [Metric; 5] = [
     mib("growth, GET file of 8 GiB"),
     mib("growth, PUT file of 8 GiB"),
-    mib("growth, GET tar of 100,000 files"),
-    mib("growth, PUT tar of 100,000 files"),
-    mib("growth, PUT tar of 100,000 files, spool=off"),
+    mib("growth, GET tar of 99,610 entries"),
+    mib("growth, PUT tar of 99,610 entries"),
+    mib("growth, PUT tar of 99,610 entries, spool=off"),
 ];
 
 const LARGE_BYTES: u64 = 8 << 30;
-const FILES: usize = 100_000 - 610;
+/// With their directories just under the members that an archive may have.
+const FILES: usize = 99_000;
 const BUFFER_BYTES: usize = 256 << 10;
 /// It is about memory, which does not vary as time does.
 const ROUNDS: usize = 1;
