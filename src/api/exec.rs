@@ -224,16 +224,6 @@ fn offset(query: &Query, key: &str) -> Result<Option<u64>> {
     text.map(|text| text.parse().map_err(|_| bad())).transpose()
 }
 
-/// The value of `key`, true or false; false when it is absent.
-fn flag(query: &Query, key: &str) -> Result<bool> {
-    let bad = || Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"));
-    match query.one(key).map_err(|_| bad())?.as_deref() {
-        Some("1" | "true") => Ok(true),
-        None | Some("0" | "false") => Ok(false),
-        Some(_) => Err(bad()),
-    }
-}
-
 /// Bytes of a document that are read on this thread.
 const SMALL_JSON: usize = 64 * 1024;
 

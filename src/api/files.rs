@@ -110,15 +110,6 @@ fn path(query: &Query) -> Result<PathBuf> {
     }
 }
 
-/// True when `key` has the value `1` or `true`, false when it has `0` or `false` or is absent.
-pub(super) fn flag(query: &Query, key: &str) -> Result<bool> {
-    match query.one(key)?.as_deref() {
-        None | Some("0" | "false") => Ok(false),
-        Some("1" | "true") => Ok(true),
-        Some(_) => Err(Kind::Malformed.told(format!("{key} must be 1 or 0"))),
-    }
-}
-
 /// True when `key` has the value `other`, false when it has the `usual` one or is absent.
 fn choice(query: &Query, key: &str, usual: &str, other: &str) -> Result<bool> {
     match query.one(key)? {

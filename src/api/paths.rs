@@ -109,7 +109,7 @@ const CHANGES: &[Kind] = &[
 
 async fn look(call: Call) -> Result<Answer> {
     let path = path(&call.query)?;
-    let follow = flag(&call.query, "follow")?.unwrap_or(false);
+    let follow = call.query.flag("follow", false)?;
     let facts = stat::look(&path, follow).await?;
     json(&document::of(path.as_os_str().as_bytes(), &facts))
 }
@@ -133,16 +133,6 @@ fn named(path: String, what: &str) -> Result<PathBuf> {
     match path.contains('\0') {
         false => Ok(PathBuf::from(path)),
         true => Err(Kind::Malformed.told(format!("{what} holds a NUL"))),
-    }
-}
-
-/// A switch of the query: `1` or `true`, `0` or `false`; `None` when it is absent.
-fn flag(query: &Query, key: &str) -> Result<Option<bool>> {
-    match query.one(key)?.as_deref() {
-        None => Ok(None),
-        Some("1" | "true") => Ok(Some(true)),
-        Some("0" | "false") => Ok(Some(false)),
-        Some(_) => Err(Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"))),
     }
 }
 

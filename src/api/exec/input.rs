@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::answer::{StdinAnswer, StdinState};
 use super::request::StdinRequest;
-use super::{flag, json, offset, parse, written};
+use super::{json, offset, parse, written};
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::{Kind, Result};
@@ -34,7 +34,7 @@ pub(super) async fn stdin(app: Rc<App>, mut call: Call) -> Result<Answer> {
 /// Writes the body to the standard input as it arrives.
 pub(super) async fn put(app: Rc<App>, mut call: Call) -> Result<Answer> {
     let offset = offset(&call.query, "offset")?;
-    let eof = flag(&call.query, "eof")?;
+    let eof = call.query.flag("eof", false)?;
     let exec = app.execs.stdin(&call.id)?;
     let written = app.execs.flow(&exec, &mut *call.body, offset, eof).await;
     // Whatever went wrong, this is where to go on.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::answer::{ProcGroup, ProcsAnswer};
-use super::{flag, written};
+use super::written;
 use crate::api::row::{Answer, Call};
 use crate::app::App;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::exec::Group;
 use crate::ring::pool;
 
 pub(super) async fn procs(app: Rc<App>, call: Call) -> Result<Answer> {
-    if !flag(&call.query, "detail")? {
+    if !call.query.flag("detail", false)? {
         return document(&app.execs.procs().await?).map(Answer::Json);
     }
     let groups = app.execs.procs_in_detail().await?;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::api::body;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::fs::filter::Filter;
 use crate::fs::pack::{Limits, Listed, Options};
 use crate::wire::http::instant;
@@ -80,16 +80,16 @@ impl Wishes {
     /// `Malformed`, naming the key.
     pub(super) fn of(query: &Query) -> Result<Self> {
         let strip = query.one("strip")?;
-        let strip = strip.map(|text| text.parse().map_err(|_| bad_strip()));
+        let strip = strip.map(|text| components(text.parse().ok()));
         Ok(Self {
             include: query.all("include").collect(),
             exclude: query.all("exclude").collect(),
-            strip: strip.transpose()?.unwrap_or(0),
+            strip: strip.transpose()?.unwrap_or(0) as u64,
             newer_than: query.one("newer_than")?,
-            one_file_system: flag(query, "one_file_system")?,
-            follow: flag(query, "follow")?,
-            xattrs: flag(query, "xattrs")?,
-            precise: flag(query, "precise")?,
+            one_file_system: query.flag("one_file_system", false)?,
+            follow: query.flag("follow", false)?,
+            xattrs: query.flag("xattrs", false)?,
+            precise: query.flag("precise", false)?,
             listed: None,
         })
     }
@@ -131,8 +131,6 @@ impl Wishes {
     /// # Errors
     /// `Malformed` with the pattern, name or value that is wrong; `TooLarge` for too many names.
     pub(super) fn options(self, limits: Limits) -> Result<Options> {
-        let strip = usize::try_from(self.strip).ok();
-        let strip = strip.filter(|strip| *strip <= MOST_STRIP);
         let newer_than = self.newer_than.as_deref().map(moment).transpose()?;
         let listed = self.listed.map(|list| {
             if list.names.len() as u64 > limits.members {
@@ -144,7 +142,7 @@ impl Wishes {
         Ok(Options {
             filter: Filter::new(&self.include, &self.exclude)?,
             listed: listed.transpose()?,
-            strip: strip.ok_or_else(bad_strip)?,
+            strip: components(Some(self.strip))?,
             newer_than,
             one_file_system: self.one_file_system,
             follow: self.follow,
@@ -174,17 +172,12 @@ fn moment(text: &str) -> Result<Moment> {
     })
 }
 
-/// The value of `key`, true or false; false when it is absent.
-fn flag(query: &Query, key: &str) -> Result<bool> {
-    match query.one(key)?.as_deref() {
-        Some("1" | "true") => Ok(true),
-        None | Some("0" | "false") => Ok(false),
-        Some(_) => Err(Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"))),
-    }
-}
-
-fn bad_strip() -> Error {
-    Kind::Malformed.told(format!("strip must be a whole number up to {MOST_STRIP}"))
+/// How many components are to be stripped; `None` is what was no number.
+pub(super) fn components(strip: Option<u64>) -> Result<usize> {
+    let strip = strip.and_then(|strip| usize::try_from(strip).ok());
+    strip.filter(|strip| *strip <= MOST_STRIP).ok_or_else(|| {
+        Kind::Malformed.told(format!("strip must be a whole number up to {MOST_STRIP}"))
+    })
 }
 
 /// Components of the longest path.

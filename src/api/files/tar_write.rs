@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::tar_options::components;
 use super::{choice, path};
 use crate::api::intake;
 use crate::api::row::{Answer, Call};
@@ -36,20 +37,10 @@ pub(super) async fn write(app: Rc<App>, call: Call) -> Result<Answer> {
 fn terms(query: &Query) -> Result<Terms> {
     let strip = match query.one("strip")? {
         None => 0,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|count| *count <= MOST_STRIP)
-            .ok_or_else(|| {
-                Kind::Malformed.told(format!("strip must be a whole number up to {MOST_STRIP}"))
-            })?,
+        Some(text) => components(text.parse().ok())?,
     };
     let owner = choice(query, "owner", "drop", "keep")?;
-    let xattrs = match query.one("xattrs")?.as_deref() {
-        None | Some("0" | "false") => false,
-        Some("1" | "true") => true,
-        Some(_) => return Err(Kind::Malformed.told("xattrs must be 1, true, 0 or false")),
-    };
+    let xattrs = query.flag("xattrs", false)?;
     if owner && !extract::may_give_away() {
         return Err(Kind::Denied.told("owner=keep needs a daemon that may change owners"));
     }
@@ -59,6 +50,3 @@ fn terms(query: &Query) -> Result<Terms> {
         xattrs,
     })
 }
-
-/// Components of the longest path.
-const MOST_STRIP: usize = 2048;

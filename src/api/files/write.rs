@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{choice, flag, owner, path};
+use super::{choice, owner, path};
 use crate::api::intake;
 use crate::api::precondition::{self, Aim, Validators, Verdict};
 use crate::api::row::{Answer, Call};
@@ -40,8 +40,8 @@ pub(in crate::api) async fn asked(app: &App, call: &Call) -> Result<Upload> {
         mode: mode.map(|mode| upload::parse_mode(&mode)).transpose()?,
         mtime: mtime.map(|mtime| upload::parse_mtime(&mtime)).transpose()?,
         in_place: choice(query, "replace", "atomic", "in_place")?,
-        sparse: flag(query, "sparse")?,
-        sync: flag(query, "fsync")?,
+        sparse: query.flag("sparse", false)?,
+        sync: query.flag("fsync", false)?,
         owner: owner::find(query.one("owner")?).await?,
         condition: condition(&call.fields),
         reserve: app.config.limits.disk_reserve_bytes,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{flag, json, named, path};
+use super::{json, named, path};
 use crate::api::body;
 use crate::api::row::{Answer, Call};
 use crate::app::App;
@@ -21,7 +21,7 @@ pub(super) async fn make(app: Rc<App>, call: Call) -> Result<Answer> {
     let make = Make {
         path: path(query)?,
         mode: mode.map(|mode| upload::parse_mode(&mode)).transpose()?,
-        parents: flag(query, "parents")?.unwrap_or(false),
+        parents: query.flag("parents", false)?,
         reserve: app.config.limits.disk_reserve_bytes,
     };
     match make::make(make).await? {
@@ -73,7 +73,7 @@ pub(super) async fn remove(app: Rc<App>, call: Call) -> Result<Answer> {
     };
     let remove = Remove {
         path: path(query)?,
-        recursive: flag(query, "recursive")?.unwrap_or(false),
+        recursive: query.flag("recursive", false)?,
         missing_is_fine,
         needed: vec![PathBuf::from("."), app.config.limits.spool_dir.clone()],
     };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::document::{EntryDocument, exact};
-use super::{flag, number, path};
+use super::{number, path};
 use crate::api::row::{Answer, Call, Produce, Source};
 use crate::error::{Kind, Result};
 use crate::fs::list::{Ask, Item, Listing, MOST_DEPTH, Progress};
@@ -35,9 +35,9 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
             Some(depth) => usize::try_from(depth).unwrap_or(MOST_DEPTH),
             None => 1,
         },
-        hidden: flag(query, "hidden")?.unwrap_or(true),
-        follow: flag(query, "follow")?.unwrap_or(false),
-        detail: flag(query, "detail")?.unwrap_or(false),
+        hidden: query.flag("hidden", true)?,
+        follow: query.flag("follow", false)?,
+        detail: query.flag("detail", false)?,
         after: after(query)?,
         limit,
     };

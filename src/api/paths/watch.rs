@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::document::exact;
-use super::{flag, path};
+use super::path;
 use crate::api::row::{Answer, Call, Produce, Source};
 use crate::app::App;
 use crate::error::{Kind, Result};
@@ -21,10 +21,10 @@ pub(super) async fn watch(app: Rc<App>, call: Call) -> Result<Answer> {
     let query = &call.query;
     let ask = Ask {
         path: path(query)?,
-        recursive: flag(query, "recursive")?.unwrap_or(false),
+        recursive: query.flag("recursive", false)?,
         kinds: kinds(query)?,
     };
-    let comment = match flag(query, "pad")?.unwrap_or(false) {
+    let comment = match query.flag("pad", false)? {
         true => sse::padded_comment(),
         false => sse::COMMENT.to_vec(),
     };

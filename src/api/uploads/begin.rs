@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::fields::{self, COMPLETE, LENGTH, VERSION};
 use super::{answer, uncoded};
-use crate::api::files::{asked, flag};
+use crate::api::files::asked;
 use crate::api::row::{Answer, Call};
 use crate::api::{digest, intake};
 use crate::app::App;
@@ -25,7 +25,7 @@ pub(in crate::api) fn is_begun_by(call: &Call) -> bool {
 
 /// Begins an upload, with the bytes that the request brings.
 pub(in crate::api) async fn begin(app: Rc<App>, mut call: Call) -> Result<Answer> {
-    let parallel = flag(&call.query, "parallel")?;
+    let parallel = call.query.flag("parallel", false)?;
     let completes = fields::boolean(&call.fields, COMPLETE).unwrap_or(false);
     let length = fields::integer(&call.fields, LENGTH);
     if parallel && length.is_none() {

@@ -37,6 +37,19 @@ impl Query {
         Ok(first)
     }
 
+    /// The switch `key`: `1` or `true`, `0` or `false`; `default` when it is absent.
+    ///
+    /// # Errors
+    /// `Malformed` for anything else, and when the key occurs more than once.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.one(key)?.as_deref() {
+            None => Ok(default),
+            Some("1" | "true") => Ok(true),
+            Some("0" | "false") => Ok(false),
+            Some(_) => Err(Kind::Malformed.told(format!("{key} must be 1, true, 0 or false"))),
+        }
+    }
+
     /// Every value of `key`, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = String> + 'a {
         self.0
