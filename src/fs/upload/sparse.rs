@@ -64,14 +64,7 @@ pub(super) fn copy(from: &File, to: &File, length: u64) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(buffers::LEASE);
     let mut at = 0;
     while at < length {
-        buffer.clear();
-        // Only whole blocks keep the places of what follows, and only the last piece may be short.
-        while buffer.len() < buffer.capacity() {
-            let place = at + buffer.len() as u64;
-            if rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), place)? == 0 {
-                break;
-            }
-        }
+        fill_from(from, &mut buffer, at)?;
         if buffer.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -81,18 +74,25 @@ pub(super) fn copy(from: &File, to: &File, length: u64) -> io::Result<()> {
     to.set_len(length)
 }
 
+/// Fills the buffer with what stands at `at`, as far as the file goes: whole blocks keep the places of what follows, so
+/// only the last piece may be short.
+fn fill_from(file: &File, buffer: &mut Vec<u8>, at: u64) -> io::Result<()> {
+    buffer.clear();
+    while buffer.len() < buffer.capacity() {
+        let place = at + buffer.len() as u64;
+        if rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), place)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Makes holes of the blocks of zeros of a file of `length` bytes, where its filesystem can; for helper threads.
 pub(super) fn dig(file: &File, length: u64) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(buffers::LEASE);
     let mut at = 0;
     while at < length {
-        buffer.clear();
-        while buffer.len() < buffer.capacity() {
-            let place = at + buffer.len() as u64;
-            if rustix::io::pread(file, rustix::buffer::spare_capacity(&mut buffer), place)? == 0 {
-                break;
-            }
-        }
+        fill_from(file, &mut buffer, at)?;
         if buffer.is_empty() {
             return Ok(());
         }
