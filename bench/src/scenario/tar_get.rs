@@ -5,16 +5,14 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::transfer::{CPU_PER_FILE_SPIN, GROWTH, Reading, download, fetch, measure};
+use super::transfer::{CPU_PER_FILE_SPIN, GROWTH, Reading, download, fetch, measure, run_program};
 use super::{Entrant, Sample, alternate, warm_up};
 use crate::client::Manner;
-use crate::cpu;
 use crate::fixture::archive_summary;
 use crate::lab::Lab;
 use crate::report::{Better, Metric, ScenarioReport};
-use crate::target::{Kind, Placement, Server, launch_to};
+use crate::target::{Kind, Server};
 
 pub(crate) const NAME: &str = "tar-get-20k";
 
@@ -175,27 +173,7 @@ fn pack(lab: &Lab, out: Stdio) -> Result<Reading> {
         .args(["-cf", "-", "-C"])
         .arg(&lab.tree()?.root)
         .arg(".");
-    let start = Instant::now();
-    let log = lab.dir().join("program.log");
-    let mut child = launch_to(command, Placement::ServerCpu, out, &log)?;
-    if let Some(mut pipe) = child.stdout.take() {
-        std::io::copy(&mut pipe, &mut std::io::sink())?;
-    }
-    let pid = Pid::from_child(&child);
-    // Left unreaped for a moment: its CPU clock can still be read.
-    waitid(
-        WaitId::Pid(pid),
-        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
-    )?;
-    let wall_s = start.elapsed().as_secs_f64();
-    let cpu_s = cpu::used_s(pid)?;
-    let status = child.wait()?;
-    ensure!(status.success(), "GNU tar failed: {status}");
-    Ok(Reading {
-        cpu_s,
-        wall_s,
-        grown_mib: 0.0,
-    })
+    run_program(lab, command, out)
 }
 
 pub(super) fn target(lab: &Lab) -> Result<String> {

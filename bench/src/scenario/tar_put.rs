@@ -2,22 +2,19 @@
 //!
 //! The directories stay until the end of the run: a name made again soon after its removal is slow on ext4.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::transfer::{CPU_PER_FILE, GROWTH, Reading, upload};
+use super::transfer::{CPU_PER_FILE, GROWTH, Reading, run_program, upload};
 use super::{Entrant, Sample, alternate, warm_up};
 use crate::client::Manner;
-use crate::cpu;
 use crate::fixture::{MIB, tree_summary, warm_free_pages};
 use crate::lab::Lab;
 use crate::report::{Better, Metric, ScenarioReport};
-use crate::target::{Kind, Placement, Server, launch};
+use crate::target::{Kind, Server};
 
 pub(crate) const NAME: &str = "tar-put-20k";
 
@@ -103,7 +100,7 @@ fn extract(lab: &Lab, extractor: &Extractor, archive: &[u8]) -> Result<Reading> 
         Extractor::Streamed(server) => {
             put_tar(server, &root, "&spool=off", archive, Manner::Sleep)?
         }
-        Extractor::Program { path, .. } => run_program(lab, path, &root)?,
+        Extractor::Program { path, .. } => extract_with(lab, path, &root)?,
     };
     let summary = tree_summary(&root)?;
     let expected = &lab.tree()?.summary;
@@ -130,7 +127,7 @@ pub(super) fn put_tar(
     )
 }
 
-fn run_program(lab: &Lab, program: &str, root: &PathBuf) -> Result<Reading> {
+fn extract_with(lab: &Lab, program: &str, root: &Path) -> Result<Reading> {
     std::fs::create_dir(root)?;
     let mut command = Command::new(program);
     command
@@ -138,25 +135,5 @@ fn run_program(lab: &Lab, program: &str, root: &PathBuf) -> Result<Reading> {
         .arg(&lab.tree()?.archive)
         .arg("-C")
         .arg(root);
-    let start = Instant::now();
-    let mut child = launch(
-        command,
-        Placement::ServerCpu,
-        &lab.dir().join("program.log"),
-    )?;
-    let pid = Pid::from_child(&child);
-    // Left unreaped for a moment: its CPU clock can still be read.
-    waitid(
-        WaitId::Pid(pid),
-        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
-    )?;
-    let wall_s = start.elapsed().as_secs_f64();
-    let cpu_s = cpu::used_s(pid)?;
-    let status = child.wait()?;
-    ensure!(status.success(), "{program} failed: {status}");
-    Ok(Reading {
-        cpu_s,
-        wall_s,
-        grown_mib: 0.0,
-    })
+    run_program(lab, command, Stdio::inherit())
 }

@@ -1,14 +1,17 @@
 //! One measured download or upload, and the metrics that they share.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::client::Manner;
 use crate::cpu;
+use crate::lab::Lab;
 use crate::memory::{forget_peak, resident};
 use crate::report::{Better, Metric};
-use crate::target::Server;
+use crate::target::{Placement, Server, launch_to};
 
 pub(crate) const CPU_SPIN: Metric = Metric {
     name: "CPU, spin client",
@@ -91,6 +94,32 @@ pub(super) fn measure<T>(
         },
         outcome,
     ))
+}
+
+/// Runs a program on the server's CPU to its end; what it writes to a pipe is read and dropped.
+pub(super) fn run_program(lab: &Lab, command: Command, out: Stdio) -> Result<Reading> {
+    let name = command.get_program().to_owned();
+    let start = Instant::now();
+    let log = lab.dir().join("program.log");
+    let mut child = launch_to(command, Placement::ServerCpu, out, &log)?;
+    if let Some(mut pipe) = child.stdout.take() {
+        std::io::copy(&mut pipe, &mut std::io::sink())?;
+    }
+    let pid = Pid::from_child(&child);
+    // Left unreaped for a moment: its CPU clock can still be read.
+    waitid(
+        WaitId::Pid(pid),
+        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+    )?;
+    let wall_s = start.elapsed().as_secs_f64();
+    let cpu_s = cpu::used_s(pid)?;
+    let status = child.wait()?;
+    ensure!(status.success(), "{} failed: {status}", name.display());
+    Ok(Reading {
+        cpu_s,
+        wall_s,
+        grown_mib: 0.0,
+    })
 }
 
 /// Downloads and drops a body over a connection of its own. Also returns the body's length.
