@@ -8,6 +8,11 @@ mod lab;
 mod memory;
 mod options;
 mod report;
+#[expect(
+    dead_code,
+    reason = "the commands that read and write it come one by one"
+)]
+mod results;
 mod scenario;
 mod target;
 
