@@ -54,6 +54,12 @@ pub(crate) fn used_s(pid: Pid) -> Result<f64> {
     Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
+/// CPU time of this process in seconds, all its threads.
+pub(crate) fn own_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Time that the host took from all our CPUs since boot, in milliseconds (`steal` of `/proc/stat`).
 pub(crate) fn stolen_ms() -> f64 {
     let per_second = rustix::param::clock_ticks_per_second() as f64;

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::MAX_HEAD_BYTES;
 use super::head::{Head, parse_head};
 
 /// One response, of known length, chunked, or ended by the end of the connection (RFC 9112, section 6).
@@ -37,6 +36,22 @@ impl Incoming {
             head: None,
             rest: Rest::UntilClose,
         }
+    }
+
+    /// Bytes of the body that are still to come, where the head said how many.
+    pub(crate) fn left(&self) -> Option<u64> {
+        match (&self.head, &self.rest) {
+            (Some(_), Rest::Length(left)) => Some(*left),
+            _ => None,
+        }
+    }
+
+    /// Counts bytes of a body of known length that were dropped. True when the response is whole.
+    pub(crate) fn skip(&mut self, count: u64) -> bool {
+        if let Rest::Length(left) = &mut self.rest {
+            *left = left.saturating_sub(count);
+        }
+        self.left() == Some(0)
     }
 
     pub(crate) fn head(&self) -> Option<&Head> {
@@ -98,6 +113,8 @@ impl Incoming {
         self.take(&early[used..], sink)
     }
 }
+
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 fn take_chunks(
     chunk: &mut Chunk,

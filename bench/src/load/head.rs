@@ -1,6 +1,6 @@
 //! The head of a response.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 /// What a response head says.
 #[derive(Clone, Debug)]
@@ -10,27 +10,6 @@ pub(crate) struct Head {
     pub(crate) is_chunked: bool,
     /// The content type as it came.
     pub(crate) media: String,
-}
-
-/// Status and body length of a response whose head has been read.
-#[derive(Clone, Copy)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) length: u64,
-}
-
-impl Head {
-    /// For callers that only understand bodies of a known length.
-    pub(super) fn reply(&self) -> Result<Reply> {
-        if self.is_chunked {
-            bail!("chunked responses are not understood by this client");
-        }
-        let length = self.length.context("a response has no content-length")?;
-        Ok(Reply {
-            status: self.status,
-            length,
-        })
-    }
 }
 
 /// The head at the front of `bytes` and its size, or nothing while it is incomplete.
@@ -102,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn chunked_is_no_reply_of_known_length() {
+    fn a_chunked_response_has_no_known_length() {
         let (head, _) = parsed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
-        assert!(head.is_chunked && head.reply().is_err());
+        assert!(head.is_chunked && head.length.is_none());
     }
 }

@@ -1,0 +1,50 @@
+//! The command line.
+
+pub(crate) mod run;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::{fixture, scenario};
+
+/// Drives daemons that speak the guest HTTP contract, side by side, and says what their work costs.
+#[derive(Parser)]
+#[command(name = "ringbench", version)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures targets in turn and writes the results.
+    Run(Box<run::Arguments>),
+    /// Prints the names of the scenarios and what happens in them.
+    List,
+    /// Waits for one byte of standard input, then writes numbered lines, each with one call.
+    #[command(hide = true)]
+    Emit {
+        #[arg(long)]
+        lines: usize,
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        bytes: u32,
+    },
+}
+
+/// Does what the command line says. The status is 0, or 1 when something failed that was measured or compared.
+pub(crate) fn dispatch() -> Result<ExitCode> {
+    match Line::parse().command {
+        Command::Run(arguments) => run::run(*arguments),
+        Command::List => {
+            for scenario in scenario::all() {
+                println!("{:<16} {}", scenario.name, scenario.title);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Emit { lines, bytes } => {
+            fixture::emit(lines, bytes as usize).map(|()| ExitCode::SUCCESS)
+        }
+    }
+}

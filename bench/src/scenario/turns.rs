@@ -1,0 +1,102 @@
+//! How targets take turns: all are checked once, then each is measured once in every round.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::sample::{Sample, Sorted};
+use crate::bench::Bench;
+use crate::load::Unsupported;
+use crate::results::{ScenarioResults, Skipped};
+use crate::target::Target;
+
+/// Someone who takes part in a scenario.
+pub(crate) trait Entrant {
+    fn name(&self) -> &str;
+}
+
+impl Entrant for Target {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Checks every entrant once, unmeasured, then measures each once per round, in order.
+///
+/// `check` must look at every byte. An entrant whose check fails as [`Unsupported`] is left out; any other error ends
+/// the scenario, with the rounds before it kept. So does Ctrl-C, without an error.
+pub(crate) async fn take_turns<E: Entrant>(
+    bench: &Bench,
+    out: &mut ScenarioResults,
+    mut entrants: Vec<E>,
+    mut check: impl AsyncFnMut(&E) -> Result<()>,
+    mut measure: impl AsyncFnMut(&E) -> Result<Sample>,
+) -> Result<()> {
+    let mut fit = Vec::new();
+    for entrant in entrants.drain(..) {
+        let outcome = patiently(check(&entrant)).await;
+        match outcome {
+            Ok(()) => fit.push(entrant),
+            Err(error) if error.is::<Unsupported>() => {
+                let why = error.to_string();
+                skip(bench, out, entrant.name(), &why);
+            }
+            Err(error) => {
+                return Err(error.context(format!("{} failed the check", entrant.name())));
+            }
+        }
+        if bench.stop.is_set() {
+            return Ok(());
+        }
+    }
+    let mut sorted = Sorted::default();
+    let mut whole = 0;
+    let outcome = rounds(bench, out, &fit, &mut sorted, &mut whole, &mut measure).await;
+    sorted.close(out, whole);
+    outcome
+}
+
+async fn rounds<E: Entrant>(
+    bench: &Bench,
+    out: &mut ScenarioResults,
+    entrants: &[E],
+    sorted: &mut Sorted,
+    whole: &mut usize,
+    measure: &mut impl AsyncFnMut(&E) -> Result<Sample>,
+) -> Result<()> {
+    for round in 1..=bench.rounds {
+        for entrant in entrants {
+            let sample = patiently(measure(entrant)).await;
+            let sample = sample.with_context(|| format!("{}, round {round}", entrant.name()))?;
+            sorted.add(out, entrant.name(), sample)?;
+            if bench.stop.is_set() {
+                return Ok(());
+            }
+        }
+        *whole = round;
+        bench.progress.borrow().round(round, bench.rounds);
+    }
+    Ok(())
+}
+
+/// Leaves an entrant out.
+pub(crate) fn skip(bench: &Bench, out: &mut ScenarioResults, entrant: &str, why: &str) {
+    bench
+        .progress
+        .borrow()
+        .say(&format!("  {entrant} is left out: {why}"));
+    out.skipped.push(Skipped {
+        target: entrant.to_owned(),
+        why: why.to_owned(),
+    });
+}
+
+/// Nothing is waited for longer than this.
+async fn patiently<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => bail!("it was not done after {PATIENCE:?}"),
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(300);
