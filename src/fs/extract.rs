@@ -116,6 +116,9 @@ async fn stream(root: &Path, body: &mut dyn Inflow, limits: &Limits, terms: Term
     let mut ended = false;
     let mut filled = copy::fill(body, &mut full).await;
     loop {
+        if matches!(filled, Ok(false)) {
+            filled = stream.pour(body, &mut full).await;
+        }
         match filled {
             Ok(last) => ended |= last,
             Err(error) => {
@@ -366,6 +369,27 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Writes from this thread, as a file is uploaded, while nothing but data of a large member comes.
+    ///
+    /// What is in the buffer then is for a helper; true when the body has ended.
+    async fn pour(&mut self, body: &mut dyn Inflow, buffer: &mut Lease) -> Result<bool> {
+        let unpacker = self.unpacker.get();
+        let Some(mut writer) = unpacker.writer() else {
+            return Ok(false);
+        };
+        loop {
+            let mut rest = buffer.as_slice();
+            let found = self.intake.next(&mut rest)?;
+            let is_data = matches!(found, Some(Found::Data(piece)) if piece.len() == buffer.len());
+            assert!(is_data, "a member with so much to come fills the buffer");
+            let goes_on = unpacker.append(&mut writer, buffer).await?;
+            let ended = copy::fill(body, buffer).await?;
+            if ended || !goes_on {
+                return Ok(ended);
+            }
+        }
     }
 
     fn end(&mut self) -> Result<()> {

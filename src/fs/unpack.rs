@@ -1,4 +1,4 @@
-//! Members written below a root, one after the other, on a helper thread.
+//! Members written below a root, one after the other, on a helper thread; large data may be written from the main one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +16,9 @@ use super::member::{Action, Attributes, Content, Entry, LINK_ON_THE_WAY, Name, P
 use super::stamp::{self, Modes};
 use super::{space, upload};
 use crate::error::{Kind, Result};
+use crate::ring::buffers::{self, Lease};
 use crate::ring::copy::CHECK_EVERY;
+use crate::ring::file::Writer;
 use crate::wire::tar::{Moment, Segment};
 
 /// Writes members; what depends on all of them (modes and times of directories) is done by [`Unpacker::conclude`].
@@ -169,6 +171,39 @@ impl Unpacker {
         Ok(())
     }
 
+    /// A writer for what comes next, when so much is to come, without holes, that the main thread may write it.
+    ///
+    /// Without a descriptor for it there is none, and the helpers go on.
+    pub(super) fn writer(&self) -> Option<Writer> {
+        let open = self.open.as_ref().filter(|open| open.has_much())?;
+        let mut writer = Writer::new(&open.file).ok()?;
+        writer.offset = open.at;
+        Some(writer)
+    }
+
+    /// As [`Unpacker::write`], from the main thread by the writer; empties the buffer, and is false when another of its
+    /// size may be too much.
+    ///
+    /// # Errors
+    /// As [`Unpacker::write`].
+    pub(super) async fn append(&mut self, writer: &mut Writer, buffer: &mut Lease) -> Result<bool> {
+        let Some(open) = &mut self.open else {
+            return Ok(false);
+        };
+        let count = buffer.len() as u64;
+        let (outcome, bytes) = writer.append(buffer.take()).await;
+        buffer.restore(bytes);
+        outcome.map_err(|error| error.kind().told("tar operation failed").because(error))?;
+        open.at += count;
+        open.left -= count;
+        self.unchecked += count;
+        if self.unchecked >= CHECK_EVERY {
+            self.unchecked = 0;
+            space::recheck(&open.file, &self.root, self.reserve).await?;
+        }
+        Ok(open.has_much())
+    }
+
     /// Ends the member that was begun last.
     ///
     /// # Errors
@@ -226,6 +261,8 @@ impl Unpacker {
             && rustix::fs::statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|it| is_it(&it))
         {
             let _ = clear(&dir, leaf);
+            // The ring may hold a copy that it closes after us: then nothing is left to free on its thread.
+            let _ = open.file.set_len(0);
         }
         self.widened.remove(&open.place.name);
     }
@@ -335,6 +372,10 @@ impl Late {
 }
 
 impl Open {
+    fn has_much(&self) -> bool {
+        self.sparse.is_none() && self.left >= MUCH
+    }
+
     /// Where the next byte goes, and how many may go there.
     fn place(&mut self) -> (u64, u64) {
         let Some(sparse) = &mut self.sparse else {
@@ -434,9 +475,13 @@ fn same(a: &OwnedFd, one: &[u8], b: &OwnedFd, other: &[u8]) -> bool {
     }
 }
 
+/// Bytes to come of a file from which on the main thread writes them: so many that the next buffer holds nothing else.
+const MUCH: u64 = 1024 * 1024;
+const _: () = assert!(MUCH >= buffers::LEASE as u64);
+
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Dir, listing};
+    use super::super::testing::{Dir, listing, run};
     use super::*;
 
     #[test]
@@ -465,5 +510,60 @@ mod tests {
         renamed.expect("it is ours");
         unpacker.conclude();
         assert_eq!(listing(dir.path()), ["ours f 444  n1", "theirs f 644 x n1"]);
+    }
+
+    fn begun(root: &std::path::Path, stored: u64, runs: Option<Box<[Segment]>>) -> Unpacker {
+        let descent = Descent::open(root).expect("it is there");
+        let mut unpacker = Unpacker::new(descent, root.into(), 0);
+        let content = Content {
+            stored,
+            size: stored,
+            runs,
+        };
+        let entry = Entry {
+            place: Place::again(b"f", 0).expect("it is a name"),
+            action: Action::File(content),
+            attributes: Attributes::default(),
+        };
+        unpacker.begin(entry).expect("it is made");
+        unpacker
+    }
+
+    #[test]
+    fn only_much_data_without_holes_is_written_from_the_main_thread() {
+        let hole = |length| Some([Segment { offset: 9, length }].into());
+        for (stored, runs, expected) in [
+            (0, None, false),
+            (MUCH - 1, None, false),
+            (MUCH, None, true),
+            (1 << 30, None, true),
+            (1 << 30, hole(1 << 30), false),
+        ] {
+            let dir = Dir::new();
+            let has_one = run(async || begun(dir.path(), stored, runs).writer().is_some());
+            assert_eq!(has_one, expected, "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_main_thread_and_a_helper_write_behind_each_other() {
+        let dir = Dir::new();
+        run(async || {
+            let mut unpacker = begun(dir.path(), MUCH + 5, None);
+            unpacker.write(b"ab").expect("it is open");
+            let mut writer = unpacker.writer().expect("much is to come");
+            let mut buffer = buffers::lease();
+            for (piece, goes_on) in [(b"cde", true), (b"fgh", false)] {
+                buffer.extend_from_slice(piece);
+                let outcome = unpacker.append(&mut writer, &mut buffer).await;
+                assert_eq!(outcome.expect("there is room"), goes_on);
+                assert!(buffer.is_empty());
+            }
+            unpacker.write(b"i").expect("it is open");
+        });
+        assert_eq!(
+            std::fs::read(dir.path().join("f")).expect("ours"),
+            b"abcdefghi"
+        );
     }
 }

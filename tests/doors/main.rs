@@ -85,6 +85,7 @@ mod tar_read;
 mod tar_readers;
 mod tar_refused;
 mod tar_sparse;
+mod tar_stream;
 mod tar_terms;
 mod tar_write;
 mod transfers;
