@@ -1,7 +1,9 @@
 //! Measures ringd against its peers: alternating rounds, pinned servers, checked bytes.
 
 mod baseline;
+mod cli;
 mod client;
+mod compare;
 mod cpu;
 mod fixture;
 mod lab;
@@ -17,6 +19,7 @@ mod scenario;
 mod target;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -25,7 +28,18 @@ use crate::options::{Command, Options};
 use crate::report::{Report, Setting};
 use crate::scenario::{ALL, Scenario};
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "compare")
+    {
+        return Ok(cli::run());
+    }
+    serve_or_run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve_or_run() -> Result<()> {
     match options::parse(std::env::args().skip(1))? {
         Command::Run(options) => run(options),
         Command::ServeAxum(config) => baseline::axum::serve(config),
