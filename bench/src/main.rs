@@ -1,6 +1,5 @@
 //! Measures ringd against its peers: alternating rounds, pinned servers, checked bytes.
 
-mod baseline;
 mod client;
 mod cpu;
 mod fixture;
@@ -28,8 +27,6 @@ use crate::scenario::{ALL, Scenario};
 fn main() -> Result<()> {
     match options::parse(std::env::args().skip(1))? {
         Command::Run(options) => run(options),
-        Command::ServeAxum(config) => baseline::axum::serve(config),
-        Command::ServeBare { port } => baseline::bare::serve(port),
         Command::Emit { lines, bytes } => fixture::emit(lines, bytes),
         Command::List => {
             ALL.iter()

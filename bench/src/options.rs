@@ -1,11 +1,10 @@
-//! The command line: what to run, and the hidden commands that turn this program into a peer.
+//! The command line: what to run, and the hidden command that turns this program into a writer of lines.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-use crate::baseline::axum;
 use crate::target;
 
 pub(crate) const USAGE: &str = "\
@@ -22,9 +21,7 @@ usage: ringbench [options]
   --out PATH        write the results as JSON
   --md PATH         write the results as Markdown
   --list            print the scenario names
-peers, started by the harness itself:
-  serve-axum [--port N] [--chunk BYTES] [--token TOKEN] [--nodelay]
-  serve-bare [--port N]
+started by the harness itself:
   emit --lines N --bytes N   writes numbered lines once a byte comes in";
 
 /// One run of the harness.
@@ -45,8 +42,6 @@ pub(crate) struct Options {
 
 pub(crate) enum Command {
     Run(Options),
-    ServeAxum(axum::Config),
-    ServeBare { port: u16 },
     Emit { lines: usize, bytes: usize },
     List,
     Help,
@@ -55,8 +50,6 @@ pub(crate) enum Command {
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command> {
     let mut words = arguments.peekable();
     match words.peek().map(String::as_str) {
-        Some("serve-axum") => parse_axum(words.skip(1)),
-        Some("serve-bare") => parse_bare(words.skip(1)),
         Some("emit") => parse_emit(words.skip(1)),
         _ => parse_run(words),
     }
@@ -108,36 +101,6 @@ fn parse_run(mut words: impl Iterator<Item = String>) -> Result<Command> {
         bail!("--followers must be at least 5, --fanout and --execs at least 1");
     }
     Ok(Command::Run(options))
-}
-
-fn parse_axum(mut words: impl Iterator<Item = String>) -> Result<Command> {
-    let mut config = axum::Config {
-        port: 0,
-        chunk: 4096,
-        token: String::new(),
-        nodelay: false,
-    };
-    while let Some(flag) = words.next() {
-        match flag.as_str() {
-            "--port" => config.port = value(&flag, &mut words)?,
-            "--chunk" => config.chunk = value(&flag, &mut words)?,
-            "--token" => config.token = value(&flag, &mut words)?,
-            "--nodelay" => config.nodelay = true,
-            _ => bail!("unknown option {flag}\n{USAGE}"),
-        }
-    }
-    Ok(Command::ServeAxum(config))
-}
-
-fn parse_bare(mut words: impl Iterator<Item = String>) -> Result<Command> {
-    let mut port = 0;
-    while let Some(flag) = words.next() {
-        match flag.as_str() {
-            "--port" => port = value(&flag, &mut words)?,
-            _ => bail!("unknown option {flag}\n{USAGE}"),
-        }
-    }
-    Ok(Command::ServeBare { port })
 }
 
 fn parse_emit(mut words: impl Iterator<Item = String>) -> Result<Command> {

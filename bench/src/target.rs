@@ -106,7 +106,7 @@ impl Server {
         let mut command = Command::new(if kind == Kind::Ringd {
             ringd.to_path_buf()
         } else {
-            std::env::current_exe()?
+            baseline()
         });
         match kind {
             Kind::Ringd => command.args([
@@ -116,9 +116,9 @@ impl Server {
                 "--max-body-bytes",
                 &MAX_BODY_BYTES.to_string(),
             ]),
-            Kind::Bare => command.arg("serve-bare"),
-            Kind::Axum64 => command.args(["serve-axum", "--token", TOKEN, "--chunk", "65536"]),
-            Kind::Axum | Kind::Nginx => command.args(["serve-axum", "--token", TOKEN]),
+            Kind::Bare => command.arg("bare"),
+            Kind::Axum64 => command.args(["axum", "--token", TOKEN, "--chunk", "65536"]),
+            Kind::Axum | Kind::Nginx => command.args(["axum", "--token", TOKEN]),
         };
         command
             .args(&setup.flags)
@@ -240,7 +240,7 @@ pub(crate) fn available(kind: Kind, ringd: &Path) -> bool {
     match kind {
         Kind::Ringd => ringd.is_file(),
         Kind::Nginx => Path::new(NGINX).is_file(),
-        Kind::Axum | Kind::Axum64 | Kind::Bare => true,
+        Kind::Axum | Kind::Axum64 | Kind::Bare => baseline().is_file(),
     }
 }
 
@@ -306,8 +306,17 @@ fn tail(log: &Path) -> String {
 
 /// Default place of the ringd binary: beside this program.
 pub(crate) fn default_ringd() -> PathBuf {
+    beside_this_program("ringd")
+}
+
+/// The program that is the axum server and the bare loops.
+pub(crate) fn baseline() -> PathBuf {
+    beside_this_program("baseline")
+}
+
+fn beside_this_program(name: &str) -> PathBuf {
     std::env::current_exe()
         .ok()
-        .and_then(|exe| Some(exe.parent()?.join("ringd")))
-        .unwrap_or_else(|| PathBuf::from("ringd"))
+        .and_then(|exe| Some(exe.parent()?.join(name)))
+        .unwrap_or_else(|| PathBuf::from(name))
 }

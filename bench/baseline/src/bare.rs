@@ -16,15 +16,22 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rustix::process::WaitOptions;
 
-use crate::fixture::Writer;
-
 const BUFFER_BYTES: usize = 256 << 10;
 const PIPE_BYTES: usize = 1 << 20;
+const LARGE_BYTES: u64 = 64 << 10;
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
+/// How the loops are started.
+#[derive(clap::Args)]
+pub(crate) struct Config {
+    /// Port on 127.0.0.1; 0 lets the system choose
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    port: u16,
+}
+
 /// Serves until the process is ended. Prints `listening tcp://ADDRESS` first.
-pub(crate) fn serve(port: u16) -> Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", port))?;
+pub(crate) fn serve(config: &Config) -> Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", config.port))?;
     println!("listening tcp://{}", listener.local_addr()?);
     for stream in listener.incoming() {
         let stream = stream?;
@@ -245,12 +252,8 @@ fn spawn_many(program: &str, count: usize, width: usize) -> Result<u64> {
 
 /// Runs a writer of zeros and drops what it writes. Nanoseconds from before the spawn to after the wait.
 fn capture(buffer: &mut [u8], writer: &str, bytes: u64) -> Result<u64> {
-    let writer = [Writer::Small, Writer::Large]
-        .into_iter()
-        .find(|known| known.name() == writer)
-        .context("no such writer")?;
+    let command = writer_command(writer, bytes)?;
     let start = Instant::now();
-    let command = writer.command(bytes);
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .env_clear()
@@ -271,4 +274,17 @@ fn capture(buffer: &mut [u8], writer: &str, bytes: u64) -> Result<u64> {
         bail!("{command:?} failed, {left} bytes are missing");
     }
     Ok(u64::try_from(start.elapsed().as_nanos())?)
+}
+
+/// `small` writes 8 KiB with one call, `large` 64 KiB.
+fn writer_command(writer: &str, bytes: u64) -> Result<Vec<String>> {
+    let words = match writer {
+        "small" => format!("/usr/bin/head -c {bytes} /dev/zero"),
+        "large" => format!(
+            "/bin/dd if=/dev/zero bs={LARGE_BYTES} count={} status=none",
+            bytes / LARGE_BYTES
+        ),
+        _ => bail!("no writer is called {writer:?}; there are small and large"),
+    };
+    Ok(words.split(' ').map(str::to_owned).collect())
 }

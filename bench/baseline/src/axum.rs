@@ -7,6 +7,7 @@ mod exec;
 mod record;
 
 use std::io::{BufReader, BufWriter, Seek};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,14 +28,20 @@ use tokio_util::io::{ReaderStream, StreamReader};
 const SPOOL_BUFFER_BYTES: usize = 64 << 10;
 
 /// How the server is started.
+#[derive(clap::Args)]
 pub(crate) struct Config {
-    /// 0 lets the system choose.
-    pub(crate) port: u16,
-    /// Size of one read of a download, in bytes. tokio-util's default is 4096.
-    pub(crate) chunk: usize,
-    pub(crate) token: String,
-    /// Sets TCP_NODELAY on every connection.
-    pub(crate) nodelay: bool,
+    /// Port on 127.0.0.1; 0 lets the system choose
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    port: u16,
+    /// What requests must carry as `authorization: Bearer T`
+    #[arg(long, value_name = "T", default_value = "")]
+    token: String,
+    /// Size of one read of a download; the default is that of tokio-util's ReaderStream
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    chunk: NonZeroUsize,
+    /// Sets TCP_NODELAY on every connection; without it Nagle's algorithm is on, the library's default
+    #[arg(long)]
+    nodelay: bool,
 }
 
 struct App {
@@ -66,7 +73,7 @@ pub(crate) fn serve(config: Config) -> anyhow::Result<()> {
 
 fn router(config: Config) -> Router {
     let app = Arc::new(App {
-        chunk: config.chunk,
+        chunk: config.chunk.get(),
         credential: format!("Bearer {}", config.token),
         execs: exec::Execs::default(),
     });
