@@ -2,6 +2,7 @@
 
 mod axum;
 mod bare;
+mod range;
 
 use clap::{Parser, Subcommand};
 
