@@ -1,7 +1,8 @@
-//! What ringd is measured against: an axum server of the usual shape, and bare loops around the system calls.
+//! What ringd is measured against: an axum server of the usual shape, nginx, and bare loops around the system calls.
 
 mod axum;
 mod bare;
+mod nginx;
 mod range;
 
 use clap::{Parser, Subcommand};
@@ -20,11 +21,14 @@ enum Command {
     Axum(axum::Config),
     /// Plain loops around the system calls: the limit of this machine
     Bare(bare::Config),
+    /// The installed nginx, for GET and PUT of files
+    Nginx(nginx::Config),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Axum(config) => axum::serve(config),
         Command::Bare(config) => bare::serve(&config),
+        Command::Nginx(config) => nginx::serve(config),
     }
 }
