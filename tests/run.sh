@@ -18,6 +18,7 @@ need tar tar
 need bsdtar libarchive-tools
 need prlimit util-linux
 need mkfs.ext4 e2fsprogs
+need nginx nginx-light
 need python3 python3
 
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then

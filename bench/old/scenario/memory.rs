@@ -64,7 +64,10 @@ pub(super) fn run(lab: &Lab) -> Result<ScenarioReport> {
         sample(lab, fresh.0, &archive)
     })?;
     notes.push("Growth is VmHWM above the VmRSS before the request: pages of mapped files count. Anonymous growth is sampled every 2 ms.".to_owned());
-    notes.push("The size of the axum binary is that of this whole program.".to_owned());
+    notes.push(
+        "The size of the axum binary is that of `baseline`, which is the bare loops too."
+            .to_owned(),
+    );
     Ok(ScenarioReport {
         name: NAME,
         notes,
@@ -123,7 +126,7 @@ fn binary_mib(lab: &Lab, kind: Kind) -> Result<f64> {
     let path = if kind == Kind::Ringd {
         lab.options.ringd.clone()
     } else {
-        std::env::current_exe()?
+        target::baseline()
     };
     Ok(std::fs::metadata(path)?.len() as f64 / f64::from(1 << 20))
 }
