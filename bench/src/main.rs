@@ -1,6 +1,7 @@
 //! Measures ringd against its peers: alternating rounds, pinned servers, checked bytes.
 
 mod baseline;
+mod cli;
 mod client;
 mod cpu;
 mod fixture;
@@ -26,6 +27,9 @@ use crate::report::{Report, Setting};
 use crate::scenario::{ALL, Scenario};
 
 fn main() -> Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("report") {
+        return cli::run();
+    }
     match options::parse(std::env::args().skip(1))? {
         Command::Run(options) => run(options),
         Command::ServeAxum(config) => baseline::axum::serve(config),

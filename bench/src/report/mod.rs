@@ -1,14 +1,28 @@
 //! What was measured, and the figures drawn from it.
 
+mod cast;
+mod charts;
+mod escape;
+mod figure;
 mod goals;
+mod headline;
+mod html;
+mod overview;
 mod render;
+mod setting;
+mod summary;
+mod svg;
 
 use serde::Serialize;
 
 use crate::cpu;
 
+pub(crate) use cast::Cast;
+pub(crate) use charts::Charts;
 pub(crate) use goals::{Goal, judge};
+pub(crate) use html::page;
 pub(crate) use render::markdown;
+pub(crate) use summary::summary;
 
 /// The target that all others are compared with.
 pub(crate) const OURS: &str = "ringd";
