@@ -63,15 +63,24 @@ pub(crate) fn markdown_prose(text: &str) -> String {
 
 /// A command line as it may be shown: the tokens of targets are left out.
 pub(crate) fn command_line(words: &[String]) -> String {
+    let words = words.iter().map(|word| {
+        let is_quoted = word.is_empty() || word.contains(char::is_whitespace);
+        (word.split_whitespace(), is_quoted)
+    });
     let mut shown: Vec<String> = Vec::new();
     let mut is_secret = false;
-    for word in words {
-        shown.push(if is_secret {
-            HIDDEN.to_owned()
-        } else {
-            without_token(word)
-        });
-        is_secret = word == TOKEN_OPTION;
+    for (pieces, is_quoted) in words {
+        let mut told: Vec<String> = Vec::new();
+        for piece in pieces {
+            told.push(if is_secret {
+                HIDDEN.to_owned()
+            } else {
+                without_token(piece)
+            });
+            is_secret = piece == TOKEN_OPTION;
+        }
+        let told = told.join(" ");
+        shown.push(if is_quoted { format!("'{told}'") } else { told });
     }
     shown.join(" ")
 }
@@ -148,12 +157,14 @@ mod tests {
             "--token",
             "s3cret",
             "--token=s3cret",
+            "--spawn",
+            "b=b --token s3cret -v",
             "--scenario",
             "get-1g,put-1g",
         ];
         assert_eq!(
             command_line(&words.map(str::to_owned)),
-            "run --target a=http://[::1]:80,*** --token *** --token=*** --scenario get-1g,put-1g"
+            "run --target a=http://[::1]:80,*** --token *** --token=*** --spawn 'b=b --token *** -v' --scenario get-1g,put-1g"
         );
     }
 

@@ -46,16 +46,18 @@ impl Unit {
         }
     }
 
+    /// Whether it is one of time or size, of which there are larger and smaller ones.
+    pub(crate) fn is_known(name: &str) -> bool {
+        chain_of(name).is_some()
+    }
+
     /// The unit in which a value of this size has few digits.
     pub(crate) fn for_size(name: &str, size: f64) -> Self {
         let (counted, per) = match name.split_once('/') {
             Some((counted, per)) => (counted, format!("/{per}")),
             None => (name, String::new()),
         };
-        let chain = [TIMES, BYTES]
-            .into_iter()
-            .find(|chain| chain.iter().any(|(unit, _)| *unit == counted));
-        let (Some(chain), true) = (chain, size.is_finite() && size > 0.0) else {
+        let (Some(chain), true) = (chain_of(counted), size.is_finite() && size > 0.0) else {
             return Self::plain(name);
         };
         let own = chain.iter().find(|(unit, _)| *unit == counted);
@@ -96,6 +98,11 @@ const BYTES: &[(&str, f64)] = &[
     ("MiB", 1024.0 * 1024.0),
     ("GiB", 1024.0 * 1024.0 * 1024.0),
 ];
+
+fn chain_of(name: &str) -> Option<&'static [(&'static str, f64)]> {
+    let mut chains = [TIMES, BYTES].into_iter();
+    chains.find(|chain| chain.iter().any(|(unit, _)| *unit == name))
+}
 
 /// Exponents of ten for which no exponent is written.
 const PLAIN: std::ops::RangeInclusive<i32> = -6..=11;

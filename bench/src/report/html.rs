@@ -110,7 +110,7 @@ impl Page<'_> {
              <p>The main figure of each scenario for {ours}, and its ratio to each other target's. \
              Blue cells: {ours} is better, orange cells: the other is. Within {:.0} % counts as equal.</p>\n\
              <div class=\"scroll\"><table class=\"overview\">\n<thead><tr><th scope=\"col\">scenario</th>\
-             <th scope=\"col\">figure</th><th scope=\"col\" class=\"number\">{ours}</th>",
+             <th scope=\"col\" class=\"about\">figure</th><th scope=\"col\" class=\"number\">{ours}</th>",
             (EQUAL_UP_TO - 1.0) * 100.0
         )?;
         for peer in self.cast.peers() {
@@ -156,9 +156,10 @@ impl Page<'_> {
             );
         };
         let bound = if row.ours_is_bound { BOUND } else { "" };
+        let failed = scenario.failure.as_ref().map_or("", |_| FAILED);
         write!(
             self.out,
-            "<td>{}</td><td class=\"number\">{}{bound}</td>",
+            "<td class=\"about\">{}{failed}</td><td class=\"number\">{}{bound}</td>",
             markup(&metric.metric),
             markup(&row.ours)
         )?;
@@ -388,6 +389,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// Factors from which on a cell has the next stronger colour.
 const STEPS: [f64; 3] = [1.5, 3.0, 8.0];
 const BOUND: &str = " <span class=\"bound-tag\">load-bound</span>";
+const FAILED: &str = " <span class=\"failed\">failed before all was measured</span>";
 const THEMES: &str = "<fieldset class=\"themes\"><legend>Theme</legend>\
     <label><input type=\"radio\" name=\"theme\" id=\"theme-auto\" checked>auto</label>\
     <label><input type=\"radio\" name=\"theme\" id=\"theme-light\">light</label>\

@@ -61,8 +61,7 @@ fn write_overview(out: &mut String, results: &Results, cast: &Cast<'_>) -> std::
             out,
             "| {} | {} | {}{} |",
             markdown(&row.scenario.name),
-            row.metric
-                .map_or_else(|| lack(row), |metric| markdown(&metric.metric)),
+            figure_name(row),
             markdown(&row.ours),
             if row.ours_is_bound { BOUND } else { "" }
         )?;
@@ -74,10 +73,15 @@ fn write_overview(out: &mut String, results: &Results, cast: &Cast<'_>) -> std::
     Ok(())
 }
 
-/// Why a scenario has no figure at all.
-fn lack(row: &Row<'_>) -> String {
-    let failed = row.scenario.failure.as_ref();
-    failed.map_or_else(|| figure::NOT_MEASURED.to_owned(), |_| "failed".to_owned())
+fn figure_name(row: &Row<'_>) -> String {
+    let name = row.metric.map(|metric| markdown(&metric.metric));
+    let failed = row
+        .scenario
+        .failure
+        .as_ref()
+        .map(|_| "**failed**".to_owned());
+    let said: Vec<String> = name.into_iter().chain(failed).collect();
+    said.join(", ")
 }
 
 fn compare(cell: &Cell, ours: &str, peer: &str) -> String {

@@ -5,7 +5,7 @@ use super::super::figure;
 use super::super::headline;
 use super::super::svg::{Line, Lines, Point};
 use super::{Chart, Curves, Names, Table};
-use crate::results::{Better, Results, ScenarioResults, Series};
+use crate::results::{Better, Latency, Results, ScenarioResults, Series};
 
 /// The members with their counts, rising.
 pub(crate) struct Family<'a> {
@@ -33,6 +33,8 @@ const CONNECTIONS: Kind = Kind {
 
 /// What the delay of followers is called in the name of its metric.
 const DELAY: &str = "delay";
+/// Which latency stands for all of a scenario: late enough to hurt, early enough to be steady.
+const PERCENTILE: f64 = 99.0;
 const FANOUT: &str = "fanout-";
 const CONNECTION_MARK: &str = "-c";
 
@@ -78,21 +80,95 @@ fn relate<'a>(name: &'a str, results: &Results) -> Option<(&'a str, &'static Kin
     has_others.then_some((name, &CONNECTIONS, 1))
 }
 
+/// What one curve chart shows of each member.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    metric: &'a str,
+    unit: &'a str,
+    better: Better,
+    /// The figure is a latency, of which one percentile is shown.
+    is_latency: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn series(series: &'a Series) -> Self {
+        Self {
+            metric: &series.metric,
+            unit: &series.unit,
+            better: series.better,
+            is_latency: false,
+        }
+    }
+
+    fn latency(latency: &'a Latency) -> Self {
+        Self {
+            metric: &latency.metric,
+            unit: &latency.unit,
+            better: Better::Low,
+            is_latency: true,
+        }
+    }
+
+    fn heading(&self) -> String {
+        if self.is_latency {
+            format!("{}, p{PERCENTILE}", self.metric)
+        } else {
+            self.metric.to_owned()
+        }
+    }
+
+    fn is_of(&self, scenario: &ScenarioResults) -> bool {
+        if self.is_latency {
+            let mut all = scenario.latencies.iter();
+            all.any(|latency| latency.metric == self.metric)
+        } else {
+            let mut all = scenario.series.iter();
+            all.any(|series| series.metric == self.metric)
+        }
+    }
+
+    fn point(&self, target: &str, count: u32, scenario: &ScenarioResults) -> Option<Point> {
+        let point = |y: f64, spread: Option<(f64, f64)>, is_bound: bool| Point {
+            x: f64::from(count).log10(),
+            at: count.to_string(),
+            y,
+            spread,
+            is_bound,
+        };
+        if self.is_latency {
+            let mut all = scenario.latencies.iter();
+            let latency = all.find(|one| one.target == target && one.metric == self.metric)?;
+            let mut pairs = latency.percentiles.iter();
+            let (_, value) = pairs.find(|(percent, _)| percent.total_cmp(&PERCENTILE).is_eq())?;
+            return Some(point(*value, None, false));
+        }
+        let series = scenario.find(target, self.metric)?;
+        let spread = Some((series.min(), series.max()));
+        let is_bound = series.load_bound_rounds > 0;
+        (!series.values.is_empty()).then(|| point(series.median(), spread, is_bound))
+    }
+}
+
 impl Family<'_> {
     pub(crate) fn draw(&self, cast: &Cast<'_>, names: &mut Names) -> Curves {
-        let mut charts = Vec::new();
-        for metric in self.shared(headline::mains) {
-            let name = names.take(&self.name, "curve");
-            charts.push(self.draw_metric(metric, cast, name));
-        }
-        for metric in self.shared(|scenario| self.also(scenario)) {
-            let name = names.take(&self.name, "curve");
-            charts.push(self.draw_metric(metric, cast, name));
-        }
+        let mut shown = self.shared(|scenario| {
+            let mains = headline::mains(scenario).into_iter();
+            mains.map(Shown::series).collect()
+        });
+        shown.extend(self.shared(|scenario| {
+            let also = self.also(scenario).into_iter();
+            also.map(Shown::series).collect()
+        }));
+        shown.extend(
+            self.shared(|scenario| scenario.latencies.iter().map(Shown::latency).collect()),
+        );
+        let charts = shown.into_iter();
         Curves {
             title: format!("{}, {}", self.name, self.kind.title),
             about: self.kind.about,
-            charts,
+            charts: charts
+                .map(|shown| self.draw_one(shown, cast, names.take(&self.name, "curve")))
+                .collect(),
         }
     }
 
@@ -111,43 +187,31 @@ impl Family<'_> {
         }
     }
 
-    /// The chosen metrics that at least two members have.
+    /// The chosen figures that at least two members have.
     fn shared<'a>(
         &'a self,
-        choose: impl Fn(&'a ScenarioResults) -> Vec<&'a Series>,
-    ) -> Vec<&'a Series> {
-        let mut found: Vec<&Series> = Vec::new();
+        choose: impl Fn(&'a ScenarioResults) -> Vec<Shown<'a>>,
+    ) -> Vec<Shown<'a>> {
+        let mut found: Vec<Shown<'a>> = Vec::new();
         for (_, scenario) in &self.members {
-            for series in choose(scenario) {
-                let having = self.members.iter().filter(|(_, member)| {
-                    let mut all = member.series.iter();
-                    all.any(|other| other.metric == series.metric)
-                });
-                let is_known = found.iter().any(|known| known.metric == series.metric);
+            for shown in choose(scenario) {
+                let members = self.members.iter();
+                let having = members.filter(|(_, member)| shown.is_of(member));
+                let is_known = found.iter().any(|known| known.metric == shown.metric);
                 if having.count() > 1 && !is_known {
-                    found.push(series);
+                    found.push(shown);
                 }
             }
         }
         found
     }
 
-    fn draw_metric(&self, metric: &Series, cast: &Cast<'_>, name: String) -> Chart {
-        let point = |target: &str, count: u32, scenario: &ScenarioResults| {
-            let series = scenario.find(target, &metric.metric)?;
-            (!series.values.is_empty()).then(|| Point {
-                x: f64::from(count).log10(),
-                at: count.to_string(),
-                y: series.median(),
-                spread: Some((series.min(), series.max())),
-                is_bound: series.load_bound_rounds > 0,
-            })
-        };
+    fn draw_one(&self, shown: Shown<'_>, cast: &Cast<'_>, name: String) -> Chart {
         let mut lines: Vec<Line<'_>> = Vec::new();
         for (rank, target) in cast.names().iter().enumerate() {
             let members = self.members.iter();
             let points: Vec<Point> = members
-                .filter_map(|(count, scenario)| point(target, *count, scenario))
+                .filter_map(|(count, scenario)| shown.point(target, *count, scenario))
                 .collect();
             if !points.is_empty() {
                 lines.push(Line {
@@ -157,8 +221,8 @@ impl Family<'_> {
                 });
             }
         }
-        let table = self.tabulate(metric, &lines);
-        let direction = match metric.better {
+        let table = self.tabulate(shown.unit, &lines);
+        let direction = match shown.better {
             Better::Low => "lower is better",
             Better::High => "higher is better",
         };
@@ -166,9 +230,9 @@ impl Family<'_> {
         let lines = Lines {
             name,
             place: &self.name,
-            heading: metric.metric.clone(),
+            heading: shown.heading(),
             about: direction.to_owned(),
-            unit: &metric.unit,
+            unit: shown.unit,
             axis: self.kind.axis,
             ticks: ticks
                 .map(|(count, _)| (f64::from(*count).log10(), count.to_string()))
@@ -182,7 +246,7 @@ impl Family<'_> {
         }
     }
 
-    fn tabulate(&self, metric: &Series, lines: &[Line<'_>]) -> Table {
+    fn tabulate(&self, unit: &str, lines: &[Line<'_>]) -> Table {
         let mut head = vec!["target".to_owned()];
         let counts = self.members.iter();
         head.extend(counts.map(|(count, _)| format!("{count} {}", self.kind.axis)));
@@ -191,8 +255,7 @@ impl Family<'_> {
             row.extend(self.members.iter().map(|(count, _)| {
                 let mut points = line.points.iter();
                 let point = points.find(|point| point.at == count.to_string());
-                let value = point.map_or(f64::NAN, |point| point.y);
-                figure::measure(value, &metric.unit)
+                figure::measure(point.map_or(f64::NAN, |point| point.y), unit)
             }));
             row
         });

@@ -44,7 +44,7 @@ impl Bars<'_> {
         let names = self
             .bars
             .iter()
-            .map(|bar| width_of(bar.target, FONT) + 10.0);
+            .map(|bar| width_of(bar.target, FONT) * 1.1 + 10.0);
         let frame = Frame {
             left: names.fold(LEAST_NAME, f64::max).min(MOST_NAME),
             right: WIDTH - FIGURE,
@@ -250,7 +250,7 @@ const FONT: f64 = 12.0;
 const ROW: f64 = 34.0;
 const THICK: f64 = 20.0;
 const AXIS: f64 = 22.0;
-const LEAST_NAME: f64 = 76.0;
+const LEAST_NAME: f64 = 90.0;
 const MOST_NAME: f64 = 170.0;
 const FIGURE: f64 = 66.0;
 /// Rounds are spread over so many heights of a bar.

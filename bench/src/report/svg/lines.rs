@@ -1,6 +1,6 @@
 //! Curves of all targets over one axis: percentiles, followers, connections or seconds.
 
-use super::super::figure;
+use super::super::figure::{self, Unit};
 use super::element::{Element, f64_of, fitted, px, width_of};
 use super::{Drawing, HUES, Scale, TOP, WIDTH};
 
@@ -47,7 +47,7 @@ impl Lines<'_> {
             name: self.name.clone(),
             heading: self.heading.clone(),
             place: self.place.to_owned(),
-            about: self.say(frame.y.is_log),
+            about: self.say(&frame),
             description: self.describe(),
             height: BOTTOM + AXIS,
             body: String::new(),
@@ -68,10 +68,15 @@ impl Lines<'_> {
         drawing
     }
 
-    fn say(&self, is_log: bool) -> String {
-        let unit = figure::Unit::plain(self.unit).name;
-        let mut about = format!("{unit} over {}", self.axis);
-        if is_log {
+    fn say(&self, frame: &Frame) -> String {
+        let (counted, per) = self.unit.split_once('/').unwrap_or((self.unit, ""));
+        // Where each mark of the axis has its unit, only what it is divided by remains to be said.
+        let mut about = match (frame.y.is_log && Unit::is_known(counted), per) {
+            (false, _) => format!("{} over {}", frame.unit.name, self.axis),
+            (true, "") => format!("over {}", self.axis),
+            (true, per) => format!("per {per} over {}", self.axis),
+        };
+        if frame.y.is_log {
             about.push_str(" · logarithmic scale");
         }
         if !self.about.is_empty() {
@@ -121,6 +126,7 @@ struct Frame {
     first: f64,
     last: f64,
     y: Scale,
+    unit: Unit,
 }
 
 impl Frame {
@@ -130,7 +136,9 @@ impl Frame {
         let spreads = points().filter_map(|point| point.spread);
         let mut values: Vec<f64> = spreads.flat_map(|(low, high)| [low, high]).collect();
         values.extend(&heads);
-        let y = Scale::new(&values, &heads);
+        // What grows and shrinks over time is read from zero.
+        let judged = if lines.has_marks { &heads[..] } else { &[] };
+        let y = Scale::new(&values, judged);
         let places = || {
             let ticks = lines.ticks.iter().map(|(place, _)| *place);
             ticks.chain(points().map(|point| point.x))
@@ -139,16 +147,22 @@ impl Frame {
             places().fold(f64::INFINITY, f64::min),
             places().fold(f64::NEG_INFINITY, f64::max),
         );
-        let names = lines.lines.iter().map(|line| width_of(line.target, FONT));
+        let names = lines.lines.iter().map(|line| width_of(line.target, BOLD));
         let name = names.fold(0.0, f64::max).min(MOST_NAME);
+        let unit = match y.is_log {
+            true => Unit::plain(lines.unit),
+            false => Unit::for_size(lines.unit, heads.iter().copied().fold(0.0, f64::max)),
+        };
         let ticks = y.ticks(TICKS).into_iter();
-        let ticks = ticks.map(|tick| width_of(&figure::tick_measure(tick, lines.unit), 11.0));
+        let ticks =
+            ticks.map(|tick| width_of(&tick_text(tick, lines.unit, &unit, y.is_log), SMALL));
         Self {
             left: ticks.fold(0.0, f64::max) + 10.0,
             right: WIDTH - name - LEADER,
             first: if first.is_finite() { first } else { 0.0 },
             last: if last > first { last } else { first + 1.0 },
             y,
+            unit,
         }
     }
 
@@ -175,17 +189,23 @@ impl Frame {
                 &Element::new("text", "tick")
                     .at([("x", self.left - 6.0), ("y", y + 4.0)])
                     .with("text-anchor", "end")
-                    .text(&figure::tick_measure(tick, lines.unit)),
+                    .text(&tick_text(tick, lines.unit, &self.unit, self.y.is_log)),
             );
         }
+        let mut written = 0.0;
         for (place, text) in &lines.ticks {
             let x = self.x(*place);
+            let half = width_of(text, SMALL) / 2.0;
             drawing.add(&Element::new("line", "grid").at([
                 ("x1", x),
                 ("x2", x),
                 ("y1", TOP),
                 ("y2", BOTTOM),
             ]));
+            if x - half < written {
+                continue;
+            }
+            written = x + half + 4.0;
             drawing.add(
                 &Element::new("text", "tick")
                     .at([("x", x), ("y", BOTTOM + 15.0)])
@@ -209,9 +229,20 @@ impl Frame {
 
     fn draw_line(&self, drawing: &mut Drawing, line: &Line<'_>, has_marks: bool) {
         let hue = line.rank % HUES;
-        let places = line.points.iter();
-        let places = places.map(|point| format!("{} {}", px(self.x(point.x)), px(self.y(point.y))));
-        let places: Vec<String> = places.collect();
+        let drawn = if has_marks {
+            line.points.iter().collect()
+        } else {
+            thinned(&line.points)
+        };
+        let places = drawn.into_iter();
+        let mut places: Vec<String> = places
+            .map(|point| format!("{} {}", px(self.x(point.x)), px(self.y(point.y))))
+            .collect();
+        if let [only] = &places[..] {
+            // A line to the same place would not be seen.
+            let place = only.clone();
+            places[0] = format!("{place}h2");
+        }
         if !places.is_empty() {
             drawing.add(
                 &Element::new("path", &format!("line hue{hue}"))
@@ -278,9 +309,38 @@ impl Frame {
             drawing.add(
                 &Element::new("text", &format!("fill{}{class}", line.rank % HUES))
                     .at([("x", name), ("y", place + 4.0)])
-                    .text(&fitted(line.target, MOST_NAME, FONT)),
+                    .text(&fitted(line.target, MOST_NAME, BOLD)),
             );
         }
+    }
+}
+
+/// The least and the most of each stretch, where there are more points than can be seen.
+fn thinned(points: &[Point]) -> Vec<&Point> {
+    if points.len() <= MOST_POINTS {
+        return points.iter().collect();
+    }
+    let stretch = points.len().div_ceil(MOST_POINTS / 2);
+    let mut kept = Vec::new();
+    for points in points.chunks(stretch) {
+        let numbered = || points.iter().enumerate();
+        let least = numbered().min_by(|left, right| left.1.y.total_cmp(&right.1.y));
+        let most = numbered().max_by(|left, right| left.1.y.total_cmp(&right.1.y));
+        let mut both: Vec<(usize, &Point)> = least.into_iter().chain(most).collect();
+        both.sort_by_key(|(at, _)| *at);
+        both.dedup_by_key(|(at, _)| *at);
+        kept.extend(both.into_iter().map(|(_, point)| point));
+    }
+    kept
+}
+
+/// A value beside the axis; decades of time or size each have a unit of their own.
+fn tick_text(tick: f64, name: &str, unit: &Unit, is_log: bool) -> String {
+    let counted = name.split('/').next().unwrap_or(name);
+    if is_log && Unit::is_known(counted) {
+        figure::tick_measure(tick, counted)
+    } else {
+        figure::tick(tick * unit.factor)
     }
 }
 
@@ -302,7 +362,11 @@ pub(crate) fn round_ticks(length: f64) -> Vec<(f64, String)> {
     ticks.map(|tick| (tick, figure::tick(tick))).collect()
 }
 
-const FONT: f64 = 12.0;
+/// Names are set in 12 px, ours in bold, which is wider.
+const BOLD: f64 = 14.0;
+/// Of one curve without marks; about two for each pixel.
+const MOST_POINTS: usize = 1000;
+const SMALL: f64 = 11.0;
 const BOTTOM: f64 = 262.0;
 const AXIS: f64 = 36.0;
 const TICKS: f64 = 5.0;
@@ -312,3 +376,29 @@ const MOST_NAME: f64 = 110.0;
 const LEADER: f64 = 18.0;
 /// Between the base lines of two names.
 const APART: f64 = 14.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thinned_curve_keeps_its_peaks() {
+        let mut points: Vec<Point> = (0..5000)
+            .map(|at| Point {
+                x: f64::from(at),
+                at: at.to_string(),
+                y: 5.0,
+                spread: None,
+                is_bound: false,
+            })
+            .collect();
+        points[3217].y = 90.0;
+        points[4001].y = 1.0;
+        let kept = thinned(&points);
+        assert!(kept.len() <= MOST_POINTS);
+        assert!(kept.is_sorted_by(|left, right| left.x < right.x));
+        for y in [90.0, 1.0] {
+            assert!(kept.iter().any(|point| point.y.total_cmp(&y).is_eq()));
+        }
+    }
+}

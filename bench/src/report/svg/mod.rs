@@ -40,7 +40,7 @@ impl Drawing {
 
     /// As a part of an HTML page.
     pub(crate) fn inline(&self) -> String {
-        self.render("", "", &self.about)
+        self.render("", 0.0, "", &self.about)
     }
 
     /// As a file.
@@ -55,17 +55,19 @@ impl Drawing {
         let about = format!("{} · {}", self.place, self.about);
         let text = self.render(
             " xmlns=\"http://www.w3.org/2000/svg\"",
+            MARGIN,
             &format!("{style}{paper}\n"),
             &about,
         );
         text + "\n"
     }
 
-    fn render(&self, attributes: &str, before: &str, about: &str) -> String {
-        let margin = px(-MARGIN);
-        let width = px(WIDTH + 2.0 * MARGIN);
-        let height = px(self.height + 2.0 * MARGIN);
+    fn render(&self, attributes: &str, margin: f64, before: &str, about: &str) -> String {
+        let width = px(WIDTH + 2.0 * margin);
+        let height = px(self.height + 2.0 * margin);
+        let corner = px(-margin);
         let name = escape::markup(&self.name);
+        let shown = escape::markup(&self.heading);
         let title = Element::new("title", "")
             .with("id", format!("{}-title", self.name))
             .text(&format!("{}: {}", self.place, self.heading));
@@ -79,8 +81,8 @@ impl Drawing {
             .at([("x", 0.0), ("y", 33.0)])
             .text(&fitted(about, WIDTH, 11.0));
         format!(
-            "<svg{attributes} class=\"chart\" data-chart=\"{name}\" \
-             viewBox=\"{margin} {margin} {width} {height}\" width=\"{width}\" height=\"{height}\" \
+            "<svg{attributes} class=\"chart\" data-chart=\"{name}\" data-heading=\"{shown}\" \
+             viewBox=\"{corner} {corner} {width} {height}\" width=\"{width}\" height=\"{height}\" \
              role=\"img\" aria-labelledby=\"{name}-title {name}-desc\">\n\
              {title}\n{description}\n{before}{heading}\n{about}\n{}</svg>",
             self.body
@@ -92,4 +94,5 @@ impl Drawing {
 const WIDTH: f64 = 520.0;
 /// Room for heading and what is about it.
 const TOP: f64 = 46.0;
+/// Around a chart that stands alone.
 const MARGIN: f64 = 8.0;

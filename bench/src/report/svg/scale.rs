@@ -81,7 +81,7 @@ impl Scale {
     fn log_ticks(&self, about: f64) -> Vec<f64> {
         let (first, last) = (self.low.log10().floor(), self.high.log10().ceil());
         let stride = ((last - first) / about).ceil().max(1.0);
-        let factors: &[f64] = if last - first <= about / 2.0 {
+        let factors: &[f64] = if (self.high / self.low).log10() <= about / 2.0 {
             &[1.0, 2.0, 5.0]
         } else {
             &[1.0]
