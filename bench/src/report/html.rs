@@ -348,7 +348,8 @@ fn style() -> String {
          @media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n\
          :root:has(#theme-light:checked){{color-scheme:light;{light}}}\n\
          :root:has(#theme-dark:checked){{color-scheme:dark;{dark}}}\n\
-         @media print{{:root,:root:has(:checked){{color-scheme:light;{light}}}}}"
+         @media print{{:root{{color-scheme:light;{light}}}\n\
+         :root:has(#theme-dark:checked){{color-scheme:light;{light}}}}}"
     );
     for hue in 0..svg::HUES {
         let _ = writeln!(out, ".swatch{hue}{{background:var(--s{hue})}}");
