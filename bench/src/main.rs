@@ -8,6 +8,7 @@ mod fixture;
 mod load;
 mod memory;
 mod progress;
+mod report;
 mod results;
 mod scenario;
 mod stop;

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod compare;
+mod report;
 mod run;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ enum Command {
     /// Measures targets in turn and writes the results.
     Run(Box<run::Arguments>),
     Compare(compare::Compare),
+    Report(report::Arguments),
     /// Prints the names of the scenarios and what happens in them.
     List,
     /// Waits for one byte of standard input, then writes numbered lines, each with one call.
@@ -40,6 +42,7 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
     match Line::parse().command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Compare(compare) => Ok(compare.run()),
+        Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);
