@@ -1,5 +1,7 @@
 //! Text of a file made harmless: for HTML and SVG, for Markdown, and for the eyes of others.
 
+use crate::results::without_tokens;
+
 /// Text for HTML and XML, between tags and in quoted attributes.
 pub(crate) fn markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -63,26 +65,11 @@ pub(crate) fn markdown_prose(text: &str) -> String {
 
 /// A command line as it may be shown: the tokens of targets are left out.
 pub(crate) fn command_line(words: &[String]) -> String {
-    let words = words.iter().map(|word| {
+    let words = without_tokens(words).into_iter().map(|word| {
         let is_quoted = word.is_empty() || word.contains(char::is_whitespace);
-        (word.split_whitespace(), is_quoted)
+        if is_quoted { format!("'{word}'") } else { word }
     });
-    let mut shown: Vec<String> = Vec::new();
-    let mut is_secret = false;
-    for (pieces, is_quoted) in words {
-        let mut told: Vec<String> = Vec::new();
-        for piece in pieces {
-            told.push(if is_secret {
-                HIDDEN.to_owned()
-            } else {
-                without_token(piece)
-            });
-            is_secret = piece == TOKEN_OPTION;
-        }
-        let told = told.join(" ");
-        shown.push(if is_quoted { format!("'{told}'") } else { told });
-    }
-    shown.join(" ")
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// A name for a file: small letters, digits, dots and single dashes.
@@ -97,24 +84,6 @@ pub(crate) fn file_stem(name: &str) -> String {
     }
     let stem = stem.trim_end_matches(['-', '.']);
     if stem.is_empty() { "unnamed" } else { stem }.to_owned()
-}
-
-/// Shown in place of a token.
-const HIDDEN: &str = "***";
-const TOKEN_OPTION: &str = "--token";
-
-/// `NAME=URL,token` and `--token=token` without the token.
-fn without_token(word: &str) -> String {
-    if word.starts_with("--token=") {
-        return format!("{TOKEN_OPTION}={HIDDEN}");
-    }
-    match word.split_once("://") {
-        Some((scheme, rest)) => match rest.split_once(',') {
-            Some((place, token)) if !token.is_empty() => format!("{scheme}://{place},{HIDDEN}"),
-            _ => word.to_owned(),
-        },
-        None => word.to_owned(),
-    }
 }
 
 /// The pieces between backticks, and whether each is code; all is text when a backtick has no partner.

@@ -2,6 +2,7 @@
 //!
 //! The format is JSON and is called `ringbench/1`. Fields may be added; a reader ignores those it does not know.
 
+mod secrets;
 mod setting;
 
 use std::path::Path;
@@ -9,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use secrets::without_tokens;
 pub(crate) use setting::Setting;
 
 /// Name and version of the format.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Pid;
 
 use crate::load::{Connection, Endpoint, Manner, Request};
-use crate::results::TargetInfo;
+use crate::results::{TargetInfo, without_tokens};
 
 pub(crate) use process::{Placement, Process, run_program};
 pub(crate) use spec::{Dialect, Source, Spec};
@@ -128,7 +128,7 @@ impl Target {
             Source::Command(words) => {
                 let program = words.first().and_then(|word| which(word));
                 let size = program.and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
-                (Some(shell_words::join(words)), size)
+                (Some(without_tokens(words).join(" ")), size)
             }
         };
         TargetInfo {
