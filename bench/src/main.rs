@@ -1,9 +1,11 @@
 //! Measures ringd against its peers: alternating rounds, pinned servers, checked bytes.
 
 mod baseline;
+mod cli;
 mod client;
 mod cpu;
 mod fixture;
+mod gate;
 mod lab;
 mod memory;
 mod options;
@@ -17,6 +19,7 @@ mod scenario;
 mod target;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -25,7 +28,22 @@ use crate::options::{Command, Options};
 use crate::report::{Report, Setting};
 use crate::scenario::{ALL, Scenario};
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    let is_gate = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "gate");
+    let status = if is_gate {
+        cli::dispatch()
+    } else {
+        obey().map(|()| ExitCode::SUCCESS)
+    };
+    status.unwrap_or_else(|error| {
+        eprintln!("ringbench: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn obey() -> Result<()> {
     match options::parse(std::env::args().skip(1))? {
         Command::Run(options) => run(options),
         Command::ServeAxum(config) => baseline::axum::serve(config),
