@@ -7,8 +7,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-const CODE: &[&str] = &["src", "bench/src", "bench/baseline/src"];
-const TESTS: &[&str] = &["tests", "bench/baseline/tests"];
+const CODE: &[&str] = &["src", "bench/src", "bench/baseline/src", "bench/micro"];
+const TESTS: &[&str] = &["tests", "bench/tests", "bench/baseline/tests"];
 
 /// Every Rust file below `folder`, as a path relative to the root and its text.
 fn sources(folder: &str) -> Vec<(String, String)> {

@@ -5,6 +5,7 @@ mod cli;
 mod compare;
 mod cpu;
 mod fixture;
+mod gate;
 mod load;
 mod memory;
 mod progress;

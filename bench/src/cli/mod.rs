@@ -1,6 +1,7 @@
 //! The command line.
 
 mod compare;
+mod gate;
 mod report;
 mod run;
 
@@ -24,6 +25,7 @@ enum Command {
     /// Measures targets in turn and writes the results.
     Run(Box<run::Arguments>),
     Compare(compare::Compare),
+    Gate(gate::Gate),
     Report(report::Arguments),
     /// Prints the names of the scenarios and what happens in them.
     List,
@@ -42,6 +44,7 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
     match Line::parse().command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Compare(compare) => Ok(compare.run()),
+        Command::Gate(gate) => gate.run(),
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::List => {
             for scenario in scenario::all() {
