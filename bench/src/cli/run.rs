@@ -10,7 +10,7 @@ use crate::bench::{Bench, Sizes};
 use crate::progress::Progress;
 use crate::results::{FORMAT, Results, Setting};
 use crate::scenario::{self, Scenario};
-use crate::stop::Stop;
+use crate::stop::{INTERRUPTED, Stop};
 use crate::target::{Dialect, Spec, Target, which};
 use crate::{cpu, load};
 
@@ -18,11 +18,11 @@ use crate::{cpu, load};
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A daemon that runs already: NAME=URL,TOKEN and perhaps ,pid=N, whose CPU time and memory are read then.
-    #[arg(long, value_name = "NAME=URL,TOKEN", value_parser = Spec::running, action = ArgAction::Append)]
+    #[arg(long, value_name = "NAME=URL,TOKEN", value_parser = told(Spec::running), action = ArgAction::Append)]
     target: Vec<Spec>,
     /// A daemon that is started here: NAME='COMMAND'. It says `listening tcp://ADDRESS` on its first line, or takes
     /// the port that stands for {port}; {token} and {dir} are filled in, too.
-    #[arg(long, value_name = "NAME='COMMAND'", value_parser = Spec::spawned, action = ArgAction::Append)]
+    #[arg(long, value_name = "NAME='COMMAND'", value_parser = told(Spec::spawned), action = ArgAction::Append)]
     spawn: Vec<Spec>,
     /// This target serves files by their path below {dir} and nothing else, as a web server does.
     #[arg(long, value_name = "NAME")]
@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let chosen = choose(&arguments.scenario)?;
     let specs = specs(&arguments)?;
+    if let Some(path) = &arguments.out {
+        Results::make_room(path)?;
+    }
     cpu::pin(cpu::LOAD_CPU)
         .context("two CPUs are needed: one for the servers, one for the load")?;
     let rounds = usize::from(arguments.rounds);
@@ -104,6 +107,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.out {
         results.write(path)?;
     }
+    if bench.stop.is_set() {
+        eprintln!("interrupted: the results are not complete");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     let failed: Vec<&str> = results
         .scenarios
         .iter()
@@ -115,6 +122,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A parser whose errors are told with their causes: clap shows the outermost sentence only.
+fn told<T>(
+    parse: fn(&str) -> Result<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: 'static,
+{
+    move |text| parse(text).map_err(|error| format!("{error:#}"))
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
