@@ -1,0 +1,6 @@
+//! The program `ringbench` as a user meets it: command lines, servers, files, exit statuses.
+
+mod desk;
+mod ending;
+mod run;
+mod stand_in;
