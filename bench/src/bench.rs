@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{LargeFile, MIB, Tree};
 use crate::load::{Manner, Request};
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::target::{Dialect, Placement, Spec, Target};
@@ -46,7 +47,7 @@ pub(crate) struct Sizes {
 /// One run of the harness.
 pub(crate) struct Bench {
     pub(crate) specs: Vec<Spec>,
-    pub(crate) rounds: usize,
+    pub(crate) pace: Pace,
     pub(crate) sizes: Sizes,
     pub(crate) stop: Stop,
     pub(crate) progress: RefCell<Progress>,
@@ -100,7 +101,7 @@ impl Bench {
     /// Makes the work directory below `dir`. It is removed when the run is over.
     pub(crate) fn open(
         specs: Vec<Spec>,
-        rounds: usize,
+        pace: Pace,
         sizes: Sizes,
         dir: &Path,
         remote_dir: PathBuf,
@@ -119,7 +120,7 @@ impl Bench {
         );
         Ok(Self {
             specs,
-            rounds,
+            pace,
             sizes,
             stop,
             progress: RefCell::new(progress),

@@ -197,6 +197,19 @@ impl Results {
         outcome.with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Names of the scenarios that failed.
+    pub(crate) fn failed(&self) -> Vec<&str> {
+        let failed = self.scenarios.iter().filter(|one| one.failure.is_some());
+        failed.map(|scenario| scenario.name.as_str()).collect()
+    }
+
+    /// Every series of a scenario that went well has at least so many values.
+    pub(crate) fn least_rounds(&self) -> usize {
+        let well = self.scenarios.iter().filter(|one| one.failure.is_none());
+        let series = well.flat_map(|scenario| &scenario.series);
+        series.map(|series| series.values.len()).min().unwrap_or(0)
+    }
+
     pub(crate) fn scenario(&self, name: &str) -> Option<&ScenarioResults> {
         self.scenarios.iter().find(|scenario| scenario.name == name)
     }

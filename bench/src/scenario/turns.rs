@@ -71,7 +71,8 @@ async fn rounds<E: Entrant>(
     if entrants.is_empty() {
         return Ok(());
     }
-    for round in 1..=bench.rounds {
+    while bench.pace.goes_on(*whole) {
+        let round = *whole + 1;
         for entrant in entrants {
             if bench.stop.is_set() {
                 return Ok(());
@@ -81,7 +82,8 @@ async fn rounds<E: Entrant>(
             sorted.add(out, entrant.name(), sample)?;
         }
         *whole = round;
-        bench.progress.borrow().round(round, bench.rounds);
+        let (shown, share) = bench.pace.shown(round);
+        bench.progress.borrow().round(&shown, share);
     }
     Ok(())
 }

@@ -7,26 +7,26 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// What was asked, of whom, in the order in which it came: name of the server, method and target.
-pub type Journal = Arc<Mutex<Vec<(String, String)>>>;
+pub(crate) type Journal = Arc<Mutex<Vec<(String, String)>>>;
 
 /// One server. It listens until the test ends.
-pub struct StandIn {
-    pub name: &'static str,
-    pub address: SocketAddr,
+pub(crate) struct StandIn {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
 }
 
 /// How a server is.
-pub struct Nature {
-    pub token: &'static str,
+pub(crate) struct Nature {
+    pub(crate) token: &'static str,
     /// It waits for its token, as after a start.
-    pub is_new: bool,
+    pub(crate) is_new: bool,
     /// One byte of every larger file is wrong.
-    pub lies: bool,
+    pub(crate) lies: bool,
     /// Its files are its own: it does not see those of this machine.
-    pub is_remote: bool,
-    pub journal: Journal,
+    pub(crate) is_remote: bool,
+    pub(crate) journal: Journal,
     /// Called after a request was noted, before it is answered.
-    pub watch: Box<dyn Fn(&str) + Send + Sync>,
+    pub(crate) watch: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Default for Nature {
@@ -43,10 +43,10 @@ impl Default for Nature {
 }
 
 /// What `ringbench` gives the servers that it starts.
-pub const TOKEN: &str = "ringbench-token";
+pub(crate) const TOKEN: &str = "ringbench-token";
 
 impl StandIn {
-    pub fn start(name: &'static str, nature: Nature) -> Self {
+    pub(crate) fn start(name: &'static str, nature: Nature) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
         let address = listener.local_addr().expect("it is bound");
         let state = State {
@@ -67,12 +67,12 @@ impl StandIn {
     }
 
     /// The word for `--target`.
-    pub fn running(&self) -> String {
+    pub(crate) fn running(&self) -> String {
         format!("{}=http://{},{TOKEN}", self.name, self.address)
     }
 
     /// The word for `--spawn`: a process that says where this server listens, and leaves its id in `pid_file`.
-    pub fn spawned(&self, pid_file: &Path) -> String {
+    pub(crate) fn spawned(&self, pid_file: &Path) -> String {
         format!(
             "{}=sh -c 'echo $$ >{}; echo listening tcp://{}; exec sleep 600'",
             self.name,
