@@ -151,6 +151,25 @@ fn a_wrong_byte_fails_the_run_and_the_others_figures_stay() {
 }
 
 #[test]
+fn little_locked_memory_is_enough() {
+    let server = StandIn::start("a", Nature::default());
+    let (desk, target) = (Desk::new(), server.running());
+    let words = [&GET[..], &["--rounds", "1", "--target", &target]].concat();
+    let run = desk.command(&words);
+    // Root may lock what it likes, but for this.
+    let unprivileged = ["setpriv", "--bounding-set=-ipc_lock"];
+    let limited = ["prlimit", "--memlock=2097152"];
+    let root = rustix::process::geteuid().is_root();
+    let mut words = [&unprivileged[..], &limited].concat();
+    words.drain(..if root { 0 } else { unprivileged.len() });
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(run.get_program());
+    let output = command.args(run.get_args()).output();
+    let output = output.expect("setpriv and prlimit of util-linux are there");
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
 fn bad_input_is_refused_by_name_before_anything_runs() {
     let server = StandIn::start("a", Nature::default());
     let a = server.running();
