@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod compare;
 mod cpu;
 mod fixture;
 mod load;

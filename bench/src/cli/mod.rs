@@ -1,6 +1,7 @@
 //! The command line.
 
-pub(crate) mod run;
+mod compare;
+mod run;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ struct Line {
 enum Command {
     /// Measures targets in turn and writes the results.
     Run(Box<run::Arguments>),
+    Compare(compare::Compare),
     /// Prints the names of the scenarios and what happens in them.
     List,
     /// Waits for one byte of standard input, then writes numbered lines, each with one call.
@@ -37,6 +39,7 @@ enum Command {
 pub(crate) fn dispatch() -> Result<ExitCode> {
     match Line::parse().command {
         Command::Run(arguments) => run::run(*arguments),
+        Command::Compare(compare) => Ok(compare.run()),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);
