@@ -1,6 +1,7 @@
 //! Measures daemons that speak the guest HTTP contract: alternating rounds, pinned servers, checked bytes.
 
 mod bench;
+mod ci;
 mod cli;
 mod compare;
 mod cpu;

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod ci;
 mod compare;
 mod run;
 
@@ -23,6 +24,11 @@ enum Command {
     /// Measures targets in turn and writes the results.
     Run(Box<run::Arguments>),
     Compare(compare::Compare),
+    /// Compares the working tree's ringd with that of the base commit, in about five minutes
+    ///
+    /// The exit status is 0 when no main figure is worse, 1 when one is or a scenario failed, 2 when there is nothing
+    /// to compare, 130 when it was interrupted.
+    Ci(Box<ci::Arguments>),
     /// Prints the names of the scenarios and what happens in them.
     List,
     /// Waits for one byte of standard input, then writes numbered lines, each with one call.
@@ -40,6 +46,7 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
     match Line::parse().command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Compare(compare) => Ok(compare.run()),
+        Command::Ci(arguments) => ci::run(&arguments),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);
