@@ -1,6 +1,6 @@
 //! `ringbench ci`: the gate.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -63,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let chosen = arguments.chosen()?;
     let results_path = arguments.out.join("results.json");
     Results::make_room(&results_path)?;
+    arguments.forget_earlier()?;
     // Said before anything is built. What is built is not pinned.
     ensure!(cpu::are_two()?, TWO_CPUS);
     let stop = Stop::on_signals()?;
@@ -150,8 +151,8 @@ impl Arguments {
             resamples: RESAMPLES,
         };
         let comparison = Comparison::of_targets(source, (BASE, NEW), rules)?;
-        self.write("comparison.md", &comparison.markdown())?;
-        self.write("junit.xml", &comparison.junit())?;
+        self.write(COMPARISON, &comparison.markdown())?;
+        self.write(JUNIT, &comparison.junit())?;
         std::io::stdout()
             .write_all(comparison.table().as_bytes())
             .context("cannot write to standard output")?;
@@ -159,6 +160,20 @@ impl Arguments {
             true => ExitCode::FAILURE,
             false => ExitCode::SUCCESS,
         })
+    }
+
+    /// What an earlier run wrote could be taken for this one's, if this one fails.
+    fn forget_earlier(&self) -> Result<()> {
+        for name in ["results.json", COMPARISON, JUNIT] {
+            let path = self.out.join(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
@@ -182,6 +197,8 @@ fn announce(base: &Program, new: &Program) -> Result<()> {
     Ok(())
 }
 
+const COMPARISON: &str = "comparison.md";
+const JUNIT: &str = "junit.xml";
 const BASE: &str = "base";
 const NEW: &str = "new";
 /// How sure all verdicts together are, as `compare` has it by default.
