@@ -3,6 +3,7 @@
 mod files;
 mod measure;
 mod sample;
+mod trees;
 mod turns;
 
 use std::pin::Pin;
@@ -29,7 +30,7 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE].into_iter().flatten()
+    [files::TABLE, trees::TABLE].into_iter().flatten()
 }
 
 impl Scenario {

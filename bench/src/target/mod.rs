@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use crate::load::{Connection, Endpoint, Manner, Request};
 use crate::results::TargetInfo;
 
-pub(crate) use process::{Placement, Process, run_program};
+pub(crate) use process::{Placement, Process, Spent, run_program};
 pub(crate) use spec::{Dialect, Source, Spec};
 
 /// A daemon that can be reached.
