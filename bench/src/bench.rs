@@ -256,10 +256,15 @@ impl Bench {
         Target::open(spec, placement, flags, self.dir()).await
     }
 
+    /// How the target was named on the command line.
+    pub(crate) fn spec_of(&self, target: &Target) -> Result<&Spec> {
+        let spec = self.specs.iter().find(|spec| spec.name == target.name);
+        spec.with_context(|| format!("no target is called {:?}", target.name))
+    }
+
     /// The same target anew: a fresh process where we start it.
     pub(crate) async fn reopen(&self, target: &Target) -> Result<Target> {
-        let spec = self.specs.iter().find(|spec| spec.name == target.name);
-        let spec = spec.with_context(|| format!("no target is called {:?}", target.name))?;
+        let spec = self.spec_of(target)?;
         self.open_target(spec, Placement::default(), &[]).await
     }
 

@@ -37,13 +37,23 @@ pub(crate) async fn at_rate(
     per_second: u32,
     exchange: impl AsyncFn(&mut Connection, usize) -> Result<()>,
 ) -> Result<Latencies> {
+    at_rate_while(connections, |index| index < requests, per_second, exchange).await
+}
+
+/// The same for as long as `goes_on` says so of the index of the next request.
+pub(crate) async fn at_rate_while(
+    connections: &mut [Connection],
+    goes_on: impl Fn(usize) -> bool,
+    per_second: u32,
+    exchange: impl AsyncFn(&mut Connection, usize) -> Result<()>,
+) -> Result<Latencies> {
     ensure!(per_second > 0, "at a rate of 0 nothing is ever due");
     let start = Instant::now();
     let queue = Mutex::new((0, Timer::new()?));
     let claim = async || {
         let mut first = queue.lock().await;
         let (index, timer) = &mut *first;
-        if *index >= requests {
+        if !goes_on(*index) {
             return Ok(None);
         }
         let due = start + Duration::from_secs(*index as u64) / per_second;

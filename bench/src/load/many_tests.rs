@@ -116,6 +116,25 @@ fn no_request_goes_out_before_it_is_due() {
 }
 
 #[test]
+fn a_rate_is_kept_up_until_it_is_told_to_end() {
+    let address = serve(|_, _| ());
+    let is_over = Cell::new(false);
+    let latencies = start(async {
+        at_rate_while(
+            &mut connect(address, 1),
+            |_| !is_over.get(),
+            1000,
+            async |connection, index| {
+                is_over.set(index == 9);
+                exchange(connection, index).await
+            },
+        )
+        .await
+    });
+    assert_eq!(latencies.expect("all is answered").count(), 10);
+}
+
+#[test]
 fn a_wrong_byte_is_an_error_that_names_the_request() {
     let address = serve(|number, body| {
         if number == 7 {

@@ -3,6 +3,7 @@
 mod files;
 mod measure;
 mod sample;
+mod service;
 mod trees;
 mod turns;
 
@@ -30,7 +31,9 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE, trees::TABLE].into_iter().flatten()
+    [files::TABLE, trees::TABLE, service::TABLE]
+        .into_iter()
+        .flatten()
 }
 
 impl Scenario {

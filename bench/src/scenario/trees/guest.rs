@@ -18,9 +18,9 @@ use crate::scenario::measure::Reading;
 use crate::target::{Placement, Target};
 
 /// A target under the name of what it does.
-pub(super) struct Guest {
+pub(in crate::scenario) struct Guest {
     name: String,
-    pub(super) target: Rc<Target>,
+    pub(in crate::scenario) target: Rc<Target>,
     /// Further parameters of an upload, each with its `&`.
     pub(super) options: &'static str,
     /// The tree as the target sees it.
@@ -47,7 +47,7 @@ impl Guest {
     }
 
     /// The targets that can take part.
-    pub(super) async fn all(
+    pub(in crate::scenario) async fn all(
         bench: &Bench,
         out: &mut ScenarioResults,
         needs: Needs,
@@ -71,7 +71,7 @@ impl Guest {
     }
 
     /// Where the target sees a tree; it is extracted there once where the target does not see our files.
-    pub(super) async fn root(&self, bench: &Bench, tree: &Tree) -> Result<&Path> {
+    pub(in crate::scenario) async fn root(&self, bench: &Bench, tree: &Tree) -> Result<&Path> {
         self.place(async || {
             if bench.shares_files(&self.target).await? {
                 return Ok(tree.root.clone());
@@ -95,7 +95,11 @@ impl Guest {
     }
 
     /// Downloads the tree at `root` and compares it.
-    pub(super) async fn check_packed(&self, root: &Path, expected: &Summary) -> Result<()> {
+    pub(in crate::scenario) async fn check_packed(
+        &self,
+        root: &Path,
+        expected: &Summary,
+    ) -> Result<()> {
         let (summary, bytes) = summary_of_archive(&self.target, root).await?;
         self.length.set(bytes);
         ensure!(
@@ -106,7 +110,7 @@ impl Guest {
     }
 
     /// Downloads the tree at `root` `times` times. Also says how long its first byte took, in milliseconds.
-    pub(super) async fn download(
+    pub(in crate::scenario) async fn download(
         &self,
         target: &Target,
         root: &Path,
@@ -142,7 +146,7 @@ impl Guest {
     }
 
     /// Compares what lies at `root` on the target.
-    pub(super) async fn check_extracted(
+    pub(in crate::scenario) async fn check_extracted(
         &self,
         bench: &Bench,
         root: &Path,

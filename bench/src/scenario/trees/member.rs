@@ -8,7 +8,7 @@ use super::super::{GROWTH, LOAD, Sample, measure, take_turns};
 use super::extract::NOTE_SPOOL;
 use super::guest::{Guest, archive_target, expect_done};
 use crate::bench::{Bench, Needs};
-use crate::fixture::{LargeFile, MIB, Member, Noise, Summary, warm_free_pages};
+use crate::fixture::{LargeFile, MIB, Member, Repeated, Summary, warm_free_pages};
 use crate::load::{Connection, Manner, Request, STEP_BYTES};
 use crate::results::{Metric, ScenarioResults};
 use crate::scenario::measure::Reading;
@@ -139,28 +139,20 @@ async fn file(guest: &Guest, path: &Path, expected: u64) -> Result<Reading> {
     Ok(reading)
 }
 
-/// One hot buffer that is sent again and again, as a file and as the member of an archive.
+/// The same bytes as a file and as the member of an archive.
 struct Upload {
     member: Member,
-    buffer: Vec<u8>,
+    content: Repeated,
     summary: Summary,
 }
 
 impl Upload {
     fn new(bytes: u64) -> Result<Self> {
-        let mut buffer = vec![0; STEP_BYTES];
-        Noise::new(11).fill(&mut buffer);
-        let mut crc = crc32fast::Hasher::new();
-        let mut left = bytes;
-        while left > 0 {
-            let step = left.min(STEP_BYTES as u64);
-            crc.update(&buffer[..usize::try_from(step)?]);
-            left -= step;
-        }
+        let content = Repeated::new(STEP_BYTES);
         Ok(Self {
             member: Member::new(MEMBER, bytes)?,
-            buffer,
-            summary: Summary::of_one(MEMBER, crc.finalize()),
+            summary: Summary::of_one(MEMBER, content.crc(bytes)),
+            content,
         })
     }
 
@@ -174,7 +166,7 @@ impl Upload {
             let request = Request::of("PUT", &target, b"");
             connection.send_head(request, self.member.length()).await?;
             connection.send_bytes(&self.member.head).await?;
-            self.content(&mut connection).await?;
+            self.send_content(&mut connection).await?;
             connection.send_bytes(&self.member.tail).await?;
             expect_done(&mut connection, &target).await
         })
@@ -193,7 +185,7 @@ impl Upload {
         let (reading, ()) = measure(&guest.target, async {
             let request = Request::of("PUT", &target, b"");
             connection.send_head(request, self.member.bytes).await?;
-            self.content(&mut connection).await?;
+            self.send_content(&mut connection).await?;
             expect_done(&mut connection, &target).await
         })
         .await?;
@@ -201,9 +193,9 @@ impl Upload {
         Ok(reading)
     }
 
-    async fn content(&self, connection: &mut Connection) -> Result<()> {
+    async fn send_content(&self, connection: &mut Connection) -> Result<()> {
         connection
-            .send_repeated(&self.buffer, self.member.bytes)
+            .send_repeated(&self.content.buffer, self.member.bytes)
             .await
     }
 

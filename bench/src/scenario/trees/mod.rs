@@ -9,6 +9,8 @@ mod program;
 use super::Scenario;
 use crate::results::Metric;
 
+pub(super) use guest::{Guest, put_archive};
+
 pub(super) const TABLE: &[Scenario] = &[
     Scenario {
         name: "tar-get-20k",
