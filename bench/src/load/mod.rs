@@ -4,8 +4,10 @@ mod connection;
 mod head;
 mod incoming;
 mod latencies;
+mod many;
 mod registered;
 mod request;
+mod timer;
 mod unsupported;
 
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use std::net::SocketAddr;
 pub(crate) use connection::{Answer, Connection};
 pub(crate) use head::Head;
 pub(crate) use latencies::Latencies;
+pub(crate) use many::{at_rate, at_rate_while, awake, closed_loop};
 pub(crate) use registered::STEP_BYTES;
 pub(crate) use request::Request;
 pub(crate) use unsupported::Unsupported;

@@ -3,6 +3,8 @@
 mod files;
 mod measure;
 mod sample;
+mod service;
+mod trees;
 mod turns;
 
 use std::pin::Pin;
@@ -29,7 +31,9 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE].into_iter().flatten()
+    [files::TABLE, trees::TABLE, service::TABLE]
+        .into_iter()
+        .flatten()
 }
 
 /// Those that are named, each once; `all` are all, `fanout-*` those that begin so.

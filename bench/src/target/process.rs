@@ -96,7 +96,7 @@ impl Process {
                 start.elapsed() < START_PATIENCE,
                 "it cannot be reached at {address}"
             );
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(KNOCK_EVERY);
         }
         Ok(address)
     }
@@ -204,4 +204,6 @@ fn tail(log: &Path) -> String {
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(3);
+/// Short, since the time that a daemon takes to start is measured.
+const KNOCK_EVERY: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
