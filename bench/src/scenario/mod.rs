@@ -1,5 +1,6 @@
 //! What is measured. One row a scenario; each lets its targets take turns inside every round.
 
+mod execs;
 mod files;
 mod measure;
 mod sample;
@@ -29,7 +30,9 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE].into_iter().flatten()
+    [files::TABLE, execs::TABLE]
+        .into_iter()
+        .flatten()
 }
 
 impl Scenario {
