@@ -4,6 +4,7 @@ mod execs;
 mod files;
 mod measure;
 mod sample;
+mod tunnel;
 mod turns;
 
 use std::pin::Pin;
@@ -30,7 +31,7 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE, execs::TABLE]
+    [files::TABLE, execs::TABLE, tunnel::TABLE]
         .into_iter()
         .flatten()
 }
