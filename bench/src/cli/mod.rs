@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{fixture, scenario};
+use crate::scenario;
 
 /// Drives daemons that speak the guest HTTP contract, side by side, and says what their work costs.
 #[derive(Parser)]
@@ -31,14 +31,6 @@ enum Command {
     Ci(Box<ci::Arguments>),
     /// Prints the names of the scenarios and what happens in them.
     List,
-    /// Waits for one byte of standard input, then writes numbered lines, each with one call.
-    #[command(hide = true)]
-    Emit {
-        #[arg(long)]
-        lines: usize,
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-        bytes: u32,
-    },
 }
 
 /// Does what the command line says. The status is 0, or 1 when something failed that was measured or compared.
@@ -52,9 +44,6 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
                 println!("{:<16} {}", scenario.name, scenario.title);
             }
             Ok(ExitCode::SUCCESS)
-        }
-        Command::Emit { lines, bytes } => {
-            fixture::emit(lines, bytes as usize).map(|()| ExitCode::SUCCESS)
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What is measured. One row a scenario; each lets its targets take turns inside every round.
 
+mod execs;
 mod files;
 mod measure;
 mod sample;
 mod service;
 mod trees;
+mod tunnel;
 mod turns;
 
 use std::pin::Pin;
@@ -31,9 +33,15 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE, trees::TABLE, service::TABLE]
-        .into_iter()
-        .flatten()
+    [
+        files::TABLE,
+        trees::TABLE,
+        execs::TABLE,
+        tunnel::TABLE,
+        service::TABLE,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Those that are named, each once; `all` are all, `fanout-*` those that begin so.

@@ -1,16 +1,14 @@
 //! A connection that follows the output of one exec and holds it against the script.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 
 use super::account::Account;
-use super::connection::Connection;
-use super::crowd::Member;
 use super::events::Events;
 use super::frames::Frames;
 use super::script::Script;
+use super::{Connection, Head, Request, Unsupported};
 
 /// How output is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +19,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// The media type, asked for and answered.
-    pub(crate) fn media(self) -> &'static str {
+    fn media(self) -> &'static str {
         match self {
             Self::Events => "text/event-stream",
             Self::Frames => "application/octet-stream",
@@ -29,6 +27,7 @@ impl Form {
     }
 }
 
+/// One that follows an exec at a time.
 pub(crate) struct Follower {
     pub(crate) connection: Connection,
     pub(crate) account: Account,
@@ -41,74 +40,90 @@ enum Parser {
 }
 
 impl Follower {
-    pub(crate) fn new(connection: Connection, script: Rc<Script>) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            account: Account::new(script),
+            account: Account::new(Rc::new(Script::zeros(0))),
             parser: Parser::Events(Events::new()),
         }
     }
 
     /// Asks for the output of an exec, from its beginning.
-    pub(crate) fn follow(&mut self, id: &str, form: Form, script: Rc<Script>) -> Result<()> {
+    pub(crate) async fn follow(&mut self, id: &str, form: Form, script: Rc<Script>) -> Result<()> {
         self.account = Account::new(script);
         self.parser = match form {
             Form::Events => Parser::Events(Events::new()),
             Form::Frames => Parser::Frames(Frames::new()),
         };
         let target = format!("/v1/exec/{id}/stream?offset=0");
-        self.connection.ask("GET", &target, form.media(), b"")
+        let accept = format!("accept: {}\r\n", form.media());
+        let request = Request::get(&target).with(&accept);
+        self.connection.send(request).await
+    }
+
+    /// Waits until the response has begun: from then on nothing is missed.
+    pub(crate) async fn attached(&mut self) -> Result<()> {
+        while self.connection.present_head().is_none() {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the exit was told.
+    pub(crate) async fn exited(&mut self) -> Result<()> {
+        while !self.account.has_ended {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the exit was told and the response is whole.
+    pub(crate) async fn finished(&mut self) -> Result<()> {
+        while !(self.account.has_ended && self.connection.is_whole()) {
+            self.step().await?;
+        }
+        Ok(())
     }
 
     /// One receive.
-    pub(crate) fn step(&mut self, scratch: &mut [u8]) -> Result<()> {
+    async fn step(&mut self) -> Result<()> {
         let (account, parser) = (&mut self.account, &mut self.parser);
-        self.connection.receive(scratch, |head, bytes| {
-            let form = match parser {
-                Parser::Events(_) => Form::Events,
-                Parser::Frames(_) => Form::Frames,
-            };
-            ensure!(
-                head.status == 200 && head.media.starts_with(form.media()),
-                "the stream answered {} {}: {}",
-                head.status,
-                head.media,
-                String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
-            );
-            match parser {
-                Parser::Events(events) => events.take(bytes, account),
-                Parser::Frames(frames) => frames.take(bytes, account),
-            }
-        })?;
+        let take = |head: &Head, bytes: &[u8]| parser.take(head, bytes, account);
+        self.connection.receive(take).await?;
         ensure!(
             !self.connection.is_whole() || self.account.has_ended,
             "the stream ended without an exit"
         );
         Ok(())
     }
+}
 
-    /// The response has begun: the follower is attached.
-    pub(crate) fn is_attached(&self) -> bool {
-        self.connection.head().is_some()
-    }
-
-    /// The exit was told and the response is whole.
-    pub(crate) fn is_done(&self) -> bool {
-        self.account.has_ended && self.connection.is_whole()
+impl Parser {
+    fn take(&mut self, head: &Head, bytes: &[u8], account: &mut Account) -> Result<()> {
+        let form = match self {
+            Self::Events(_) => Form::Events,
+            Self::Frames(_) => Form::Frames,
+        };
+        if form == Form::Frames && head.media.starts_with(Form::Events.media()) {
+            let sentence = "it answers the request for binary frames with events";
+            return Err(Unsupported(sentence.to_owned()).into());
+        }
+        ensure!(
+            head.status == 200 && head.media.starts_with(form.media()),
+            "the stream answered {} {}: {}",
+            head.status,
+            head.media,
+            String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)])
+        );
+        match self {
+            Self::Events(events) => events.take(bytes, account),
+            Self::Frames(frames) => frames.take(bytes, account),
+        }
     }
 }
 
-impl AsFd for Follower {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.as_fd()
-    }
-}
-
-impl Member for Follower {
-    fn step(&mut self, scratch: &mut [u8]) -> Result<()> {
-        Self::step(self, scratch)
-    }
-}
+/// So much of a wrong answer is quoted.
+const SHOWN_BYTES: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -116,7 +131,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::client::Manner;
+    use crate::load::{Endpoint, Manner, start};
 
     const FRAMES: &[u8] = b"\x01\x01\0\0\x05\0\0\0\0\0\0\0\0\0\0\0hello\
         \x03\0\0\0\x1a\0\0\0\x05\0\0\0\0\0\0\0{\"exit_code\":0,\"offset\":5}";
@@ -124,10 +139,13 @@ mod tests {
         b"event: output\ndata: {\"offset\":0,\"stream\":\"stdout\",\"output\":\"aGVsbG8=\"}\n\n\
         event: exit\ndata: {\"exit_code\":0,\"offset\":5}\n\n";
 
-    /// Follows a server that answers one request with `body`, and tells whether it was as expected.
-    fn follow(form: Form, media: &str, framing: &str, body: &[u8]) -> Result<Follower> {
+    /// Follows a server that answers one request with `body`. Tells how many bytes of output came.
+    fn follow(form: Form, media: &str, framing: &str, body: &[u8]) -> Result<u64> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        let address = listener.local_addr()?;
+        let endpoint = Endpoint {
+            address: listener.local_addr()?,
+            token: String::new(),
+        };
         let answer = [
             format!("HTTP/1.1 200 OK\r\ncontent-type: {media}\r\n{framing}\r\n").as_bytes(),
             body,
@@ -143,16 +161,15 @@ mod tests {
             }
             stream.write_all(&answer)
         });
-        let connection = Connection::connect(address, "token", Manner::Sleep)?;
-        let script = Rc::new(Script::of(b"hello".to_vec()));
-        let mut follower = Follower::new(connection, Rc::clone(&script));
-        follower.follow("e", form, script)?;
-        let mut scratch = vec![0; 4096];
-        while !follower.is_done() {
-            follower.step(&mut scratch)?;
-        }
+        let delivered = start(async {
+            let mut follower = Follower::new(Connection::open(&endpoint, Manner::Ready)?);
+            let script = Rc::new(Script::of(b"hello".to_vec()));
+            follower.follow("e", form, script).await?;
+            follower.finished().await?;
+            Ok(follower.account.delivered)
+        });
         server.join().expect("the server does not panic")?;
-        Ok(follower)
+        delivered
     }
 
     fn chunked(body: &[u8]) -> Vec<u8> {
@@ -175,9 +192,9 @@ mod tests {
                 ("connection: close\r\n", body.to_vec()),
                 (&length, body.to_vec()),
             ] {
-                let follower =
+                let delivered =
                     follow(form, form.media(), framing, &body).expect("all is as expected");
-                assert_eq!(follower.account.delivered, 5, "{form:?}, {framing}");
+                assert_eq!(delivered, 5, "{form:?}, {framing}");
             }
         }
     }
@@ -193,8 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_another_form_is_refused() {
+    fn events_instead_of_frames_are_no_support() {
         let close = "connection: close\r\n";
-        assert!(follow(Form::Frames, "text/event-stream", close, EVENTS).is_err());
+        let error = follow(Form::Frames, "text/event-stream", close, EVENTS)
+            .expect_err("these are no frames");
+        assert!(error.is::<Unsupported>(), "{error:#}");
     }
 }

@@ -128,3 +128,45 @@ impl Account {
         self.delivered += bytes;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(script: &[u8]) -> Account {
+        Account::new(Rc::new(Script::of(script.to_vec())))
+    }
+
+    #[test]
+    fn text_is_compared_wherever_it_is_cut_and_padded() {
+        for script in [&b"hello, wor"[..], b"hello, worl", b"hello, world"] {
+            let text = STANDARD.encode(script);
+            for cut in 0..=text.len() {
+                let mut account = account(script);
+                account.output_begins(0, "stdout").expect("it is");
+                for part in [&text[..cut], &text[cut..]] {
+                    account.text(part.as_bytes()).expect("nothing is wrong");
+                }
+                account.text_ends().expect("nothing is wrong");
+                assert_eq!(account.delivered, script.len() as u64, "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn output_that_is_skipped_or_told_twice_is_an_error() {
+        let mut account = account(b"hello");
+        assert!(account.output_begins(1, "stdout").is_err());
+        account.output_begins(0, "stdout").expect("it is");
+        account.bytes(b"hel").expect("they are right");
+        assert!(account.output_begins(0, "stdout").is_err());
+        assert!(account.gap(2, 4).is_err() && account.gap(3, 6).is_err());
+        assert!(account.exit(br#"{"exit_code":0,"offset":5}"#).is_err());
+        account.gap(3, 5).expect("it follows");
+        assert!(account.exit(br#"{"exit_code":1,"offset":5}"#).is_err());
+        account
+            .exit(br#"{"exit_code":0,"offset":5}"#)
+            .expect("all was told");
+        assert!(account.output_begins(5, "stdout").is_err());
+    }
+}

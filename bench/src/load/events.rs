@@ -58,21 +58,24 @@ impl Events {
     }
 
     fn take_text<'a>(&mut self, bytes: &'a [u8], account: &mut Account) -> Result<&'a [u8]> {
-        for (at, byte) in bytes.iter().enumerate() {
-            self.text.push(*byte);
-            if *byte == b'"' && self.text.ends_with(OUTPUT) {
+        let mut from = 0;
+        for at in memchr::memchr2_iter(b'"', b'\n', bytes) {
+            self.text.extend_from_slice(&bytes[from..=at]);
+            from = at + 1;
+            if bytes[at] == b'"' && self.text.ends_with(OUTPUT) {
                 let (offset, stream) = parse_output(&self.text)?;
                 account.output_begins(offset, stream)?;
                 self.text.clear();
                 self.place = Place::Output;
-                return Ok(&bytes[at + 1..]);
+                return Ok(&bytes[from..]);
             }
-            if *byte == b'\n' && self.text.ends_with(b"\n\n") {
+            if bytes[at] == b'\n' && self.text.ends_with(b"\n\n") {
                 tell(&self.text, account)?;
                 self.text.clear();
-                return Ok(&bytes[at + 1..]);
+                return Ok(&bytes[from..]);
             }
         }
+        self.text.extend_from_slice(&bytes[from..]);
         ensure!(self.text.len() < MOST_TEXT_BYTES, "an event is too long");
         Ok(&[])
     }
@@ -115,7 +118,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::client::Script;
+    use crate::load::Script;
 
     const STREAM: &[u8] = b"event: output\ndata: {\"offset\":0,\"stream\":\"stdout\",\"output\":\"aGVsbG8sIA==\"}\n\n\
         :\n\nevent: gap\ndata: {\"from\":7,\"to\":8}\n\n\
