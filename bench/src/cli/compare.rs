@@ -118,7 +118,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// A share, written with its sign: 5% is 0.05.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Percent(f64);
+pub(super) struct Percent(pub(super) f64);
 
 impl FromStr for Percent {
     type Err = anyhow::Error;

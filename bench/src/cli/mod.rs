@@ -1,5 +1,6 @@
 //! The command line.
 
+mod ci;
 mod compare;
 mod gate;
 mod report;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{fixture, scenario};
+use crate::scenario;
 
 /// Drives daemons that speak the guest HTTP contract, side by side, and says what their work costs.
 #[derive(Parser)]
@@ -27,16 +28,13 @@ enum Command {
     Compare(compare::Compare),
     Gate(gate::Gate),
     Report(report::Arguments),
+    /// Compares the working tree's ringd with that of the base commit, in about five minutes
+    ///
+    /// The exit status is 0 when no main figure is worse, 1 when one is or a scenario failed, 2 when there is nothing
+    /// to compare, 130 when it was interrupted.
+    Ci(Box<ci::Arguments>),
     /// Prints the names of the scenarios and what happens in them.
     List,
-    /// Waits for one byte of standard input, then writes numbered lines, each with one call.
-    #[command(hide = true)]
-    Emit {
-        #[arg(long)]
-        lines: usize,
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-        bytes: u32,
-    },
 }
 
 /// Does what the command line says. The status is 0, or 1 when something failed that was measured or compared.
@@ -46,14 +44,12 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
         Command::Compare(compare) => Ok(compare.run()),
         Command::Gate(gate) => gate.run(),
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Ci(arguments) => ci::run(&arguments),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);
             }
             Ok(ExitCode::SUCCESS)
-        }
-        Command::Emit { lines, bytes } => {
-            fixture::emit(lines, bytes as usize).map(|()| ExitCode::SUCCESS)
         }
     }
 }

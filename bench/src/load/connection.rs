@@ -47,6 +47,15 @@ impl Connection {
         let address = endpoint.address;
         let failed = || format!("cannot connect to {address}");
         let stream = std::net::TcpStream::connect(address).with_context(failed)?;
+        Self::over(stream, endpoint, manner)
+    }
+
+    /// Takes a socket that is connected, and blocking.
+    pub(super) fn over(
+        stream: std::net::TcpStream,
+        endpoint: &Endpoint,
+        manner: Manner,
+    ) -> Result<Self> {
         stream.set_nodelay(true)?;
         let socket = OwnedFd::from(stream.try_clone()?);
         // The ring's socket stays a blocking one: on others a receive ends at once instead of waiting.
@@ -231,8 +240,8 @@ impl Connection {
         Ok(total)
     }
 
-    /// Drops at most `left` bytes of the body in the kernel.
-    async fn drop_some(&mut self, left: u64) -> Result<u64> {
+    /// Drops at most `left` bytes of the body, or of what follows an upgrade, in the kernel.
+    pub(super) async fn drop_some(&mut self, left: u64) -> Result<u64> {
         let mut room = DISCARD.take();
         room.resize(DISCARD_BYTES, 0);
         let most = usize::try_from(left)
@@ -245,6 +254,11 @@ impl Connection {
         let count = outcome?;
         ensure!(count > 0, "the body ended {left} bytes early");
         Ok(count as u64)
+    }
+
+    /// Receives what is there, of a body or of what follows an upgrade, as it came; 0 at the end.
+    pub(super) async fn receive_raw(&mut self, room: &mut [u8]) -> Result<usize> {
+        self.receive_ready(room, RecvFlags::empty()).await
     }
 
     /// Receives what is there, without the ring; waits for something.
@@ -349,9 +363,9 @@ impl AsFd for Connection {
     }
 }
 
-/// Lets the reactor tell when the socket is ready.
+/// Lets the reactor tell when a descriptor is ready.
 #[expect(unsafe_code, reason = "the safe way in was withdrawn from tokio")]
-fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     let interest = Interest::READABLE | Interest::WRITABLE;
     // SAFETY: an owned descriptor stays open, and the same, until the registration is dropped with it.
     let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };

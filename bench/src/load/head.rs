@@ -10,6 +10,8 @@ pub(crate) struct Head {
     pub(crate) is_chunked: bool,
     /// The content type as it came.
     pub(crate) media: String,
+    /// What the server made of the key of a WebSocket; else empty.
+    pub(crate) websocket_accept: String,
 }
 
 /// The head at the front of `bytes` and its size, or nothing while it is incomplete.
@@ -30,6 +32,7 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
         length: (status == 204 || status == 304).then_some(0),
         is_chunked: false,
         media: String::new(),
+        websocket_accept: String::new(),
     };
     for line in lines {
         let (name, value) = line
@@ -40,6 +43,9 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
         }
         if name.eq_ignore_ascii_case("content-type") {
             value.trim().clone_into(&mut head.media);
+        }
+        if name.eq_ignore_ascii_case("sec-websocket-accept") {
+            value.trim().clone_into(&mut head.websocket_accept);
         }
         head.is_chunked |= name.eq_ignore_ascii_case("transfer-encoding");
     }

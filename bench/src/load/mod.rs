@@ -1,21 +1,37 @@
 //! The load side: HTTP/1.1 connections on tokio-uring, which copy and wake as little as they can.
 
+mod account;
 mod connection;
+mod events;
+mod follower;
+mod frames;
 mod head;
 mod incoming;
 mod latencies;
+mod many;
+mod peer;
 mod registered;
 mod request;
+mod script;
+mod timer;
 mod unsupported;
+mod websocket;
 
 use std::net::SocketAddr;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 pub(crate) use connection::{Answer, Connection};
+pub(crate) use follower::{Follower, Form};
 pub(crate) use head::Head;
 pub(crate) use latencies::Latencies;
+pub(crate) use many::{at_rate, at_rate_while, awake, closed_loop};
+pub(crate) use peer::Peer;
 pub(crate) use registered::STEP_BYTES;
 pub(crate) use request::Request;
+pub(crate) use script::Script;
 pub(crate) use unsupported::Unsupported;
+pub(crate) use websocket::{Frame, WebSocket};
 
 /// Where a daemon is reached, and as whom.
 #[derive(Clone, Debug)]
@@ -39,8 +55,14 @@ pub(crate) enum Manner {
 
 /// Runs the load side on this thread.
 ///
-/// The registered buffers live as long as the ring.
+/// The registered buffers live as long as the ring. As many descriptors are allowed as may be: a connection takes two.
 pub(crate) fn start<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let most = getrlimit(Resource::Nofile).maximum;
+    let all = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    setrlimit(Resource::Nofile, all)?;
     tokio_uring::start(async {
         registered::register()?;
         work.await

@@ -18,6 +18,7 @@ pub(crate) struct Setting {
     pub(crate) filesystem: String,
     /// The words after `ringbench`, without tokens.
     pub(crate) arguments: Vec<String>,
+    /// The fewest of any scenario.
     pub(crate) rounds: usize,
     /// How busy the machine was before the first scenario, in percent of all its CPUs.
     pub(crate) busy_before_percent: f64,
