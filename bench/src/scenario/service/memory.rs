@@ -96,9 +96,7 @@ impl<'a> Plan<'a> {
         let root = self.bench.fresh_path(&guest.target, "extracted").await?;
         self.bench.settle()?;
         let fresh = self.bench.reopen(&guest.target).await?;
-        let pid = fresh
-            .pid()
-            .ok_or_else(|| anyhow::anyhow!("it has no process"))?;
+        let pid = fresh.pid().context("it has no process")?;
         ask_health(&mut fresh.connect(Manner::Ready)?).await?;
         let watch = Watch::start(pid)?;
         let mut sample = Sample::default();
