@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
 
-use super::super::trees::{Guest, put_archive};
+use super::super::trees::{Guest, put_archive, refuse_other};
 use super::super::{Sample, measure, take_turns};
 use super::ask_health;
 use crate::bench::{Bench, Needs};
@@ -150,8 +150,7 @@ impl<'a> Plan<'a> {
             .send_repeated(&self.content.buffer, self.large.bytes)
             .await?;
         let status = connection.answer().await?.head.status;
-        ensure!(status == 204, "PUT answered {status}");
-        Ok(())
+        refuse_other(status, &[204], &format!("PUT {asked}"))
     }
 
     async fn extract(&self, target: &Target, root: &Path) -> Result<()> {
