@@ -71,7 +71,7 @@ impl Progress {
     fn show(&self, share: f64, what: &str) {
         let Some(bar) = &self.bar else { return };
         let part = self.part(share);
-        bar.set_position((part * SCALE as f64) as u64);
+        bar.set_position(position(part));
         bar.set_message(format!("{}: {what}{}", self.present, self.estimate(share)));
     }
 
@@ -92,6 +92,13 @@ impl Progress {
     }
 }
 
-const SCALE: u64 = 1000;
+/// Where the bar stands for a share of the whole.
+fn position(part: f64) -> u64 {
+    (1..=SCALE)
+        .take_while(|step| *step as f64 <= part * SCALE as f64)
+        .count() as u64
+}
+
+const SCALE: u64 = 100;
 /// Before this share of the whole a guess says nothing.
 const EARLIEST_GUESS: f64 = 0.02;

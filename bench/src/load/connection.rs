@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use tokio_uring::net::TcpStream;
 use super::head::Head;
 use super::incoming::Incoming;
 use super::registered::{self, STEP_BYTES};
-use super::unsupported::{self, Unsupported};
+use super::unsupported::{refusal, wanted};
 use super::{Endpoint, Manner, Request};
 
 /// A connection to a daemon.
@@ -31,8 +30,7 @@ pub(crate) struct Connection {
     incoming: Incoming,
     is_whole: bool,
     delays_acks: bool,
-    /// Looks of a spinning connection, and how many of them found nothing.
-    looks: u64,
+    /// Looks that found nothing.
     vain: u64,
 }
 
@@ -68,7 +66,6 @@ impl Connection {
             incoming: Incoming::new(),
             is_whole: true,
             delays_acks: false,
-            looks: 0,
             vain: 0,
         })
     }
@@ -84,8 +81,8 @@ impl Connection {
         self.answer().await
     }
 
-    /// The same when only one status will do; another is an error that quotes the answer, [`Unsupported`] for those
-    /// that say that there is no such route.
+    /// The same when only one status will do; another is an error that quotes the answer, [`super::Unsupported`] for
+    /// those that say that there is no such route.
     pub(crate) async fn demand(&mut self, request: Request<'_>, status: u16) -> Result<Answer> {
         let answer = self.ask(request).await?;
         if answer.head.status == status {
@@ -99,10 +96,7 @@ impl Connection {
             answer.head.status,
             String::from_utf8_lossy(shown)
         );
-        if unsupported::STATUSES.contains(&answer.head.status) {
-            return Err(Unsupported(sentence).into());
-        }
-        bail!(sentence)
+        Err(refusal(answer.head.status, sentence))
     }
 
     /// Sends a request with its small body.
@@ -265,7 +259,6 @@ impl Connection {
     async fn receive_ready(&mut self, room: &mut [u8], flags: RecvFlags) -> Result<usize> {
         let start = Instant::now();
         loop {
-            self.looks += 1;
             let flags = flags | RecvFlags::DONTWAIT;
             match rustix::net::recv(self.ready.get_ref(), &mut *room, flags) {
                 Ok((count, _)) => return Ok(count),
@@ -324,21 +317,19 @@ impl Connection {
         self.incoming.head()
     }
 
+    /// An error unless the response has one of `statuses`; of the same kinds as those of [`Self::demand`].
+    pub(crate) fn expect(&self, statuses: &[u16], request: Request<'_>) -> Result<()> {
+        let status = self.present_head().context("no answer is there")?.status;
+        wanted(
+            status,
+            statuses,
+            &format!("{} {}", request.method, request.target),
+        )
+    }
+
     /// Nothing more is to come.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
-    }
-
-    /// Tells the server that no more requests come.
-    pub(crate) fn shut_down(&self) -> Result<()> {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .context("cannot shut down")
-    }
-
-    /// The share of looks that found nothing: how idle a spinning connection was. Nothing for other manners.
-    pub(crate) fn idle_share(&self) -> Option<f64> {
-        (self.looks > 0).then(|| self.vain as f64 / self.looks as f64)
     }
 
     fn take(

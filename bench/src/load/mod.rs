@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub(crate) use connection::{Answer, Connection};
+pub(crate) use connection::Connection;
 pub(crate) use follower::{Follower, Form};
 pub(crate) use head::Head;
 pub(crate) use latencies::Latencies;
@@ -30,7 +30,7 @@ pub(crate) use peer::Peer;
 pub(crate) use registered::STEP_BYTES;
 pub(crate) use request::Request;
 pub(crate) use script::Script;
-pub(crate) use unsupported::Unsupported;
+pub(crate) use unsupported::{Unsupported, wanted};
 pub(crate) use websocket::{Frame, WebSocket};
 
 /// Where a daemon is reached, and as whom.

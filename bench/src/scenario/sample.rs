@@ -32,7 +32,7 @@ impl Sample {
         self.timelines.push((metric, points));
     }
 
-    /// Says that the load side was the limit in this round.
+    /// Says that the load side was the limit in this round, of all figures but the main one.
     pub(crate) fn bound_by_load(&mut self, is_bound: bool) -> &mut Self {
         self.is_load_bound |= is_bound;
         self
@@ -63,7 +63,9 @@ impl Sorted {
                 out.series.len() - 1
             });
             out.series[at].values.push(value);
-            out.series[at].load_bound_rounds += usize::from(sample.is_load_bound);
+            // What the server paid for the work is the same whoever is the limit.
+            let is_bound = sample.is_load_bound && !metric.is_main;
+            out.series[at].load_bound_rounds += usize::from(is_bound);
         }
         for (metric, taken, rate) in sample.latencies {
             let known = self

@@ -160,6 +160,13 @@ impl Target {
     }
 }
 
+/// How many descriptors a process has open.
+pub(crate) fn descriptors(pid: Pid) -> Result<usize> {
+    let path = format!("/proc/{}/fd", pid.as_raw_nonzero());
+    let open = std::fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(open.count())
+}
+
 /// Where a program is, as execvp(3) would find it.
 pub(crate) fn which(word: &str) -> Option<PathBuf> {
     if word.contains('/') {

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
-use super::{Connection, Request, Unsupported, unsupported};
+use super::{Connection, Request, wanted};
 use frame::{CLOSE, Inbox, MOST_HEADER_BYTES, PONG, sealed};
 
 pub(crate) use frame::Frame;
@@ -40,13 +40,7 @@ impl WebSocket {
                 .await?;
         }
         let head = connection.present_head().context("the head is there")?;
-        if head.status != 101 {
-            let sentence = format!("GET {target} answered {}", head.status);
-            if unsupported::STATUSES.contains(&head.status) {
-                return Err(Unsupported(sentence).into());
-            }
-            bail!(sentence)
-        }
+        wanted(head.status, &[101], &format!("GET {target}"))?;
         ensure!(
             head.websocket_accept == accept(&key),
             "the answer to the handshake is not for our key: {:?}",
@@ -151,6 +145,7 @@ mod tests {
 
     use tungstenite::Message;
 
+    use super::super::Unsupported;
     use super::*;
     use crate::load::{Endpoint, Manner, start};
 

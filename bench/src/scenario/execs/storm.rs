@@ -14,7 +14,7 @@ use super::program::{self, Starter, ack, fresh_id, starters};
 use crate::bench::Bench;
 use crate::load::{Follower, Form, Manner, Request, Script};
 use crate::results::{Metric, ScenarioResults};
-use crate::target::Dialect;
+use crate::target::{Dialect, descriptors};
 
 const CPU: Metric = Metric::low("CPU", "us/exec").main();
 const RATE: Metric = Metric::high("rate", "execs/s");
@@ -127,11 +127,6 @@ async fn leftovers(pid: Pid, descriptors_before: usize) -> Result<(usize, usize)
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-fn descriptors(pid: Pid) -> Result<usize> {
-    let path = format!("/proc/{}/fd", pid.as_raw_nonzero());
-    Ok(std::fs::read_dir(path)?.count())
 }
 
 /// Children of `parent` that ended and were not waited for (proc_pid_stat(5)).

@@ -11,7 +11,7 @@ use super::{ask_health, check_health, put_latencies};
 use crate::bench::{Bench, Needs};
 use crate::load::{Latencies, Manner};
 use crate::results::{Metric, ScenarioResults};
-use crate::target::{Dialect, Placement, Target};
+use crate::target::{Dialect, Placement, Target, descriptors};
 
 const CPU: Metric = Metric::low("CPU", "us/connection").main();
 const WALL: Metric = Metric::low("wall", "ms");
@@ -93,11 +93,6 @@ async fn await_closed(pid: Pid, before: usize) -> Result<()> {
         );
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-fn descriptors(pid: Pid) -> Result<usize> {
-    let path = format!("/proc/{}/fd", pid.as_raw_nonzero());
-    Ok(std::fs::read_dir(path)?.count())
 }
 
 /// One for the ring and one for readiness.

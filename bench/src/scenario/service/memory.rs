@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
 
-use super::super::trees::{Guest, put_archive, refuse_other};
+use super::super::trees::{Guest, put_archive};
 use super::super::{Sample, measure, take_turns};
 use super::ask_health;
 use crate::bench::{Bench, Needs};
 use crate::fixture::{LargeFile, Repeated};
-use crate::load::{Manner, Request, STEP_BYTES};
+use crate::load::{Manner, Request, STEP_BYTES, wanted};
 use crate::memory::{Watch, resident};
 use crate::results::{Metric, ScenarioResults};
 use crate::scenario::measure::Reading;
@@ -150,7 +150,7 @@ impl<'a> Plan<'a> {
             .send_repeated(&self.content.buffer, self.large.bytes)
             .await?;
         let status = connection.answer().await?.head.status;
-        refuse_other(status, &[204], &format!("PUT {asked}"))
+        wanted(status, &[204], &format!("PUT {asked}"))
     }
 
     async fn extract(&self, target: &Target, root: &Path) -> Result<()> {

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use futures_util::future::try_join;
 
-use super::super::trees::refuse_other;
 use super::super::{LOAD, Sample, measure, opened, take_turns};
 use super::{ANYBODY, ask_health, check_health, put_latencies};
 use crate::bench::Bench;
 use crate::fixture::{LargeFile, Noise, Repeated};
-use crate::load::{Connection, Latencies, Manner, Request, STEP_BYTES, at_rate_while};
+use crate::load::{Connection, Latencies, Manner, Request, STEP_BYTES, at_rate_while, wanted};
 use crate::results::{Metric, ScenarioResults};
 use crate::target::{Dialect, Placement, Target};
 
@@ -187,7 +186,7 @@ impl<'a> Work<'a> {
             .send_repeated(&self.content.buffer, self.large.bytes)
             .await?;
         let status = connection.answer().await?.head.status;
-        refuse_other(status, &[204, 201], &format!("PUT {target}"))
+        wanted(status, &[204, 201], &format!("PUT {target}"))
     }
 
     /// Compares what was uploaded with what was sent.

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::super::turns::Entrant;
 use super::super::{measure, opened};
 use crate::bench::{Bench, Needs};
 use crate::fixture::{Summary, Tree, archive_summary, tree_summary};
-use crate::load::{Connection, Manner, Request, Unsupported};
+use crate::load::{Connection, Manner, Request, wanted};
 use crate::results::ScenarioResults;
 use crate::scenario::measure::Reading;
 use crate::target::{Placement, Target};
@@ -186,17 +186,7 @@ pub(in crate::scenario) async fn put_archive(
 /// Reads the answer to an upload.
 pub(super) async fn expect_done(connection: &mut Connection, target: &str) -> Result<()> {
     let answer = connection.answer().await?;
-    refuse_other(answer.head.status, &[204], &format!("PUT {target}"))
-}
-
-/// An error for any status but those that are expected; [`Unsupported`] when there is no such route, or too small a limit.
-pub(in crate::scenario) fn refuse_other(status: u16, expected: &[u16], what: &str) -> Result<()> {
-    match status {
-        _ if expected.contains(&status) => Ok(()),
-        404 | 405 | 501 => Err(Unsupported(format!("{what} answered {status}")).into()),
-        413 => Err(Unsupported(format!("{what} answered 413: it is too much for it")).into()),
-        _ => bail!("{what} answered {status}"),
-    }
+    wanted(answer.head.status, &[204], &format!("PUT {target}"))
 }
 
 /// Downloads a tree and reads it as it comes, on a thread of its own, so that nothing large is held in memory.
@@ -221,7 +211,7 @@ async fn summary_of_archive(target: &Target, root: &Path) -> Result<(Summary, u6
     drop(feed);
     let summary = reader.join().ok().context("the reader of the archive")?;
     if let Some(head) = connection.present_head() {
-        refuse_other(head.status, &[200], &format!("GET {asked}"))?;
+        wanted(head.status, &[200], &format!("GET {asked}"))?;
     }
     let summary = summary.with_context(|| format!("GET {asked} gave no archive"))?;
     Ok((summary, received?))
