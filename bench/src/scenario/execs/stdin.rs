@@ -41,19 +41,22 @@ async fn run(bench: &Bench, out: &mut ScenarioResults, way: Way) -> Result<()> {
         "{blocks} MiB. The program is `wc -c`, on one CPU with the server; CPU is the server's alone. In the check it is `cksum`."
     ));
     let targets = opened(bench, out, Needs::GUEST, Placement::ServerCpu).await?;
-    let block = block();
+    let feed = Feed {
+        way,
+        block: block(),
+        blocks,
+    };
     take_turns(
         bench,
         out,
         targets,
         async |target| {
-            let expected = cksum((0..blocks).map(|_| &block[..]));
-            let fed = feed(bench, target, way, "cksum", expected, &block, blocks);
-            fed.await.map(drop)
+            let expected = cksum((0..blocks).map(|_| &feed.block[..]));
+            feed.give(bench, target, "cksum", expected).await.map(drop)
         },
         async |target| {
             let expected = format!("{}\n", blocks * MIB);
-            let reading = feed(bench, target, way, "wc -c", expected, &block, blocks).await?;
+            let reading = feed.give(bench, target, "wc -c", expected).await?;
             let mut sample = Sample::default();
             sample.put(CPU, reading.cpu_per_gib(blocks * MIB));
             sample.put(RATE, reading.gib_per_s(blocks * MIB));
@@ -65,47 +68,59 @@ async fn run(bench: &Bench, out: &mut ScenarioResults, way: Way) -> Result<()> {
     .await
 }
 
-/// Feeds `blocks` blocks to `program`, whose whole output must be `expected`.
-async fn feed(
-    bench: &Bench,
-    target: &Target,
+/// What a program is given.
+struct Feed {
     way: Way,
-    program: &str,
-    expected: String,
-    block: &[u8],
+    block: Vec<u8>,
+    /// How often the block is sent.
     blocks: u64,
-) -> Result<Reading> {
-    let id = fresh_id(bench);
-    let script = Rc::new(Script::of(expected.into_bytes()));
-    let command: Vec<&str> = program.split(' ').collect();
-    let mut connection = target.connect(Manner::Ring)?;
-    start(&mut connection, &id, &command, true).await?;
-    let mut follower = Follower::new(target.connect(Manner::Ready)?);
-    follower.follow(&id, Form::Events, script).await?;
-    follower.attached().await?;
-    if way == Way::Raw {
-        // Said before a body is sent to one that would not read it.
-        let route = format!("/v1/exec/{id}/stdin?offset=0");
-        let nothing = Request::of("PUT", &route, b"");
-        let outcome = connection.demand(nothing, 200).await;
-        if let Err(error) = outcome {
-            end(&mut target.connect(Manner::Ready)?, &id).await?;
-            return Err(error);
+}
+
+impl Feed {
+    /// Gives it to `program`, whose whole output must be `expected`.
+    async fn give(
+        &self,
+        bench: &Bench,
+        target: &Target,
+        program: &str,
+        expected: String,
+    ) -> Result<Reading> {
+        let id = fresh_id(bench);
+        let script = Rc::new(Script::of(expected.into_bytes()));
+        let command: Vec<&str> = program.split(' ').collect();
+        let mut connection = target.connect(Manner::Ring)?;
+        start(&mut connection, &id, &command, true).await?;
+        let mut follower = Follower::new(target.connect(Manner::Ready)?);
+        follower.follow(&id, Form::Events, script).await?;
+        follower.attached().await?;
+        if self.way == Way::Raw {
+            probe(target, &id).await?;
         }
+        let encoded = serde_json::json!({ "data_b64": STANDARD.encode(&self.block) }).to_string();
+        let (reading, ()) = measure(target, async {
+            match self.way {
+                Way::Encoded => post(&mut connection, &id, encoded.as_bytes(), self.blocks).await?,
+                Way::Raw => put(&mut connection, &id, &self.block, self.blocks).await?,
+            }
+            follower.exited().await
+        })
+        .await?;
+        follower.finished().await?;
+        ensure!(follower.account.gaps == 0, "the count is missing");
+        ack(&mut connection, &id).await?;
+        Ok(reading)
     }
-    let encoded = serde_json::json!({ "data_b64": STANDARD.encode(block) }).to_string();
-    let (reading, ()) = measure(target, async {
-        match way {
-            Way::Encoded => post(&mut connection, &id, encoded.as_bytes(), blocks).await?,
-            Way::Raw => put(&mut connection, &id, block, blocks).await?,
-        }
-        follower.exited().await
-    })
-    .await?;
-    follower.finished().await?;
-    ensure!(follower.account.gaps == 0, "the count is missing");
-    ack(&mut connection, &id).await?;
-    Ok(reading)
+}
+
+/// Finds out whether there is the route for raw bytes, before any are sent.
+async fn probe(target: &Target, id: &str) -> Result<()> {
+    let route = format!("/v1/exec/{id}/stdin?offset=0");
+    let nothing = Request::of("PUT", &route, b"");
+    let outcome = target.connect(Manner::Ready)?.demand(nothing, 200).await;
+    if outcome.is_err() {
+        end(&mut target.connect(Manner::Ready)?, id).await?;
+    }
+    outcome.map(drop)
 }
 
 /// Sends the block `blocks` times, then the end.
