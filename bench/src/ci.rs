@@ -11,7 +11,6 @@ use crate::bench::Sizes;
 use checkout::Repository;
 
 /// A program under comparison, and where it comes from, in words.
-#[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) origin: String,
