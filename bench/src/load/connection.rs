@@ -18,7 +18,7 @@ use tokio_uring::net::TcpStream;
 use super::head::Head;
 use super::incoming::Incoming;
 use super::registered::{self, STEP_BYTES};
-use super::unsupported::{self, Unsupported};
+use super::unsupported::refusal;
 use super::{Endpoint, Manner, Request};
 
 /// A connection to a daemon.
@@ -84,8 +84,8 @@ impl Connection {
         self.answer().await
     }
 
-    /// The same when only one status will do; another is an error that quotes the answer, [`Unsupported`] for those
-    /// that say that there is no such route.
+    /// The same when only one status will do; another is an error that quotes the answer, [`super::Unsupported`] for
+    /// those that say that there is no such route.
     pub(crate) async fn demand(&mut self, request: Request<'_>, status: u16) -> Result<Answer> {
         let answer = self.ask(request).await?;
         if answer.head.status == status {
@@ -99,10 +99,7 @@ impl Connection {
             answer.head.status,
             String::from_utf8_lossy(shown)
         );
-        if unsupported::STATUSES.contains(&answer.head.status) {
-            return Err(Unsupported(sentence).into());
-        }
-        bail!(sentence)
+        Err(refusal(answer.head.status, sentence))
     }
 
     /// Sends a request with its small body.
@@ -322,6 +319,16 @@ impl Connection {
     /// The head of the present response, once it is there.
     pub(crate) fn present_head(&self) -> Option<&Head> {
         self.incoming.head()
+    }
+
+    /// An error unless the response has one of `statuses`; of the same kinds as those of [`Self::demand`].
+    pub(crate) fn expect(&self, statuses: &[u16], request: Request<'_>) -> Result<()> {
+        let status = self.present_head().context("no answer is there")?.status;
+        if statuses.contains(&status) {
+            return Ok(());
+        }
+        let sentence = format!("{} {} answered {status}", request.method, request.target);
+        Err(refusal(status, sentence))
     }
 
     /// Nothing more is to come.

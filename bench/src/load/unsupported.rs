@@ -12,5 +12,11 @@ impl std::fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// Statuses by which a daemon says that it has no such route or method.
-pub(super) const STATUSES: [u16; 3] = [404, 405, 501];
+/// The error of an answer that was not wanted: [`Unsupported`] for a status that says that there is no such route or
+/// method.
+pub(super) fn refusal(status: u16, sentence: String) -> anyhow::Error {
+    match status {
+        404 | 405 | 501 => Unsupported(sentence).into(),
+        _ => anyhow::Error::msg(sentence),
+    }
+}

@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
-use super::{Connection, Request, Unsupported, unsupported};
+use super::unsupported::refusal;
+use super::{Connection, Request};
 use frame::{CLOSE, Inbox, MOST_HEADER_BYTES, PONG, sealed};
 
 pub(crate) use frame::Frame;
@@ -42,10 +43,7 @@ impl WebSocket {
         let head = connection.present_head().context("the head is there")?;
         if head.status != 101 {
             let sentence = format!("GET {target} answered {}", head.status);
-            if unsupported::STATUSES.contains(&head.status) {
-                return Err(Unsupported(sentence).into());
-            }
-            bail!(sentence)
+            return Err(refusal(head.status, sentence));
         }
         ensure!(
             head.websocket_accept == accept(&key),

@@ -1,64 +1,65 @@
-//! Files that are downloaded.
+//! Large files that are in the page cache, downloaded once.
 
-use std::path::Path;
+use anyhow::Result;
 
-use anyhow::{Result, ensure};
-
-use super::super::{GROWTH, LOAD, Sample, measure, opened, take_turns};
-use crate::bench::{Bench, Needs};
-use crate::load::{Manner, Request};
+use super::super::{GROWTH, LOAD, Sample, measure, take_turns};
+use super::reader::{ANYONE, Reader, discard};
+use crate::bench::Bench;
+use crate::fixture::{FileSet, MIB};
+use crate::load::{Connection, Manner, closed_loop};
 use crate::results::{Metric, ScenarioResults};
-use crate::target::{Dialect, Placement, Target};
 
-const CPU: Metric = Metric::low("CPU", "CPU-s/GiB").main();
-const RATE: Metric = Metric::high("rate", "GiB/s");
-const CPU_COPY: Metric = Metric::low("CPU, ordinary client", "CPU-s/GiB");
-const RATE_COPY: Metric = Metric::high("rate, ordinary client", "GiB/s");
+pub(super) const CPU: Metric = Metric::low("CPU", "CPU-s/GiB").main();
+pub(super) const RATE: Metric = Metric::high("rate", "GiB/s");
+pub(super) const CPU_ORDINARY: Metric = Metric::low("CPU, ordinary client", "CPU-s/GiB");
+pub(super) const RATE_ORDINARY: Metric = Metric::high("rate, ordinary client", "GiB/s");
 
+/// One file over one connection.
 pub(super) async fn large(bench: &Bench, out: &mut ScenarioResults) -> Result<()> {
-    let needs = Needs::dialects(&[Dialect::Guest, Dialect::Plain, Dialect::Bare]);
-    let targets = opened(bench, out, needs, Placement::ServerCpu).await?;
-    let large = bench.large()?;
+    let set = FileSet::of(bench.large()?);
+    download(bench, out, &set, &[Manner::Spin, Manner::Ring]).await
+}
+
+/// The same amount in shares, each a file of its own over a connection of its own.
+pub(super) async fn large_shared(bench: &Bench, out: &mut ScenarioResults) -> Result<()> {
+    let share = bench.sizes.large_mib * MIB / SHARES as u64;
+    let set = FileSet::open(bench.dir(), SHARES, share)?;
+    download(bench, out, &set, &[Manner::Ready]).await
+}
+
+const SHARES: usize = 16;
+
+/// All files of a set at once.
+async fn download(
+    bench: &Bench,
+    out: &mut ScenarioResults,
+    set: &FileSet,
+    manners: &[Manner],
+) -> Result<()> {
+    let count = set.paths.len();
+    let total = set.bytes * count as u64;
+    let readers = Reader::open(bench, out, ANYONE, set).await?;
     take_turns(
         bench,
         out,
-        targets,
-        async |target| {
-            let path = bench.provide(target, &large.path).await?;
-            let (bytes, crc) = fetch(bench, target, &path).await?;
-            ensure!(
-                bytes == large.bytes,
-                "{bytes} bytes came instead of {}",
-                large.bytes
-            );
-            ensure!(
-                target.dialect == Dialect::Bare || crc == large.crc,
-                "a byte is wrong"
-            );
-            Ok(())
-        },
-        async |target| {
-            let path = bench.provide(target, &large.path).await?;
+        readers,
+        async |reader| reader.check(set, count).await,
+        async |reader| {
+            let exchange = async |connection: &mut Connection, index: usize| {
+                discard(connection, reader.get(index), 200, set.bytes).await
+            };
             let mut sample = Sample::default();
-            for (manner, cpu, rate) in [
-                (Manner::Spin, CPU, RATE),
-                (Manner::Ring, CPU_COPY, RATE_COPY),
-            ] {
-                let mut connection = target.connect(manner)?;
-                let file = target.file(&path, bench.dir());
-                let (reading, bytes) = measure(target, async {
-                    connection.send(Request::get(&file)).await?;
-                    connection.discard().await
-                })
-                .await?;
-                ensure!(
-                    bytes == large.bytes,
-                    "{bytes} bytes came instead of {}",
-                    large.bytes
-                );
-                sample.put(cpu, reading.cpu_per_gib(bytes));
-                sample.put(rate, reading.gib_per_s(bytes));
-                if manner == Manner::Ring {
+            for manner in manners {
+                let mut connections = reader.connect(*manner, count)?;
+                let work = closed_loop(&mut connections, count, exchange);
+                let (reading, _) = measure(&reader.target, work).await?;
+                let (cpu, rate) = match manner {
+                    Manner::Ring => (CPU_ORDINARY, RATE_ORDINARY),
+                    Manner::Spin | Manner::Ready => (CPU, RATE),
+                };
+                sample.put(cpu, reading.cpu_per_gib(total));
+                sample.put(rate, reading.gib_per_s(total));
+                if *manner != Manner::Spin {
                     sample.put(GROWTH, reading.grown_mib);
                     sample.put(LOAD, reading.load_share());
                     sample.bound_by_load(reading.is_load_bound());
@@ -68,20 +69,4 @@ pub(super) async fn large(bench: &Bench, out: &mut ScenarioResults) -> Result<()
         },
     )
     .await
-}
-
-/// Downloads a file and says how long it was, and its checksum.
-async fn fetch(bench: &Bench, target: &Target, path: &Path) -> Result<(u64, u32)> {
-    let mut connection = target.connect(Manner::Ring)?;
-    connection
-        .send(Request::get(&target.file(path, bench.dir())))
-        .await?;
-    let mut crc = crc32fast::Hasher::new();
-    let bytes = connection
-        .body(|bytes| {
-            crc.update(bytes);
-            Ok(())
-        })
-        .await?;
-    Ok((bytes, crc.finalize()))
 }
