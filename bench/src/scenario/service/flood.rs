@@ -29,19 +29,18 @@ pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults) -> Result<()> 
     let needs = Needs::dialects(&[Dialect::Guest, Dialect::Bare]);
     let targets = opened(bench, out, needs, Placement::ServerCpu).await?;
     out.notes.push(format!(
-        "{connections} connections; a daemon must allow so many. All are open before the first asks, each is answered, and when they are closed the daemon has no more descriptors than before. Latency counts from the request; growth is that of a daemon that was flooded before, but for the first round."
+        "{connections} connections; a daemon must allow so many. All are open before the first asks, each is answered, and when they are closed the daemon has no more descriptors than before. Latency counts from the request. A daemon that is started here is a fresh one in each round, so that growth is growth from nothing."
     ));
     take_turns(
         bench,
         out,
         targets,
+        async |target| flood(target, connections).await.map(drop),
         async |target| {
-            check_health(target).await?;
-            flood(target, connections).await.map(drop)
-        },
-        async |target| {
+            let target = bench.reopen(target).await?;
+            check_health(&target).await?;
             let open = target.pid().map(descriptors).transpose()?;
-            let (reading, latencies) = measure(target, flood(target, connections)).await?;
+            let (reading, latencies) = measure(&target, flood(&target, connections)).await?;
             if let Some((pid, open)) = target.pid().zip(open) {
                 await_closed(pid, open).await?;
             }

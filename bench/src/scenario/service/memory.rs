@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
 
-use super::super::trees::{Guest, put_archive};
+use super::super::trees::{Guest, put_archive, refuse_other};
 use super::super::{Sample, measure, take_turns};
 use super::ask_health;
 use crate::bench::{Bench, Needs};
@@ -96,9 +96,7 @@ impl<'a> Plan<'a> {
         let root = self.bench.fresh_path(&guest.target, "extracted").await?;
         self.bench.settle()?;
         let fresh = self.bench.reopen(&guest.target).await?;
-        let pid = fresh
-            .pid()
-            .ok_or_else(|| anyhow::anyhow!("it has no process"))?;
+        let pid = fresh.pid().context("it has no process")?;
         ask_health(&mut fresh.connect(Manner::Ready)?).await?;
         let watch = Watch::start(pid)?;
         let mut sample = Sample::default();
@@ -152,8 +150,7 @@ impl<'a> Plan<'a> {
             .send_repeated(&self.content.buffer, self.large.bytes)
             .await?;
         let status = connection.answer().await?.head.status;
-        ensure!(status == 204, "PUT answered {status}");
-        Ok(())
+        refuse_other(status, &[204], &format!("PUT {asked}"))
     }
 
     async fn extract(&self, target: &Target, root: &Path) -> Result<()> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use futures_util::future::try_join;
 
+use super::super::trees::refuse_other;
 use super::super::{LOAD, Sample, measure, opened, take_turns};
 use super::{ANYBODY, ask_health, check_health, put_latencies};
 use crate::bench::Bench;
@@ -186,8 +187,7 @@ impl<'a> Work<'a> {
             .send_repeated(&self.content.buffer, self.large.bytes)
             .await?;
         let status = connection.answer().await?.head.status;
-        ensure!((200..300).contains(&status), "PUT answered {status}");
-        Ok(())
+        refuse_other(status, &[204, 201], &format!("PUT {target}"))
     }
 
     /// Compares what was uploaded with what was sent.

@@ -203,5 +203,5 @@ impl<'a> Task<'a> {
 }
 
 /// One extraction of so small a tree would be too short to measure.
-const DEEP_TIMES: usize = 4;
+const DEEP_TIMES: usize = 2;
 pub(super) const NOTE_SPOOL: &str = "`NAME spool=off` is a daemon that extracts while it receives. A target is asked for it with an empty archive: it must take `spool=off` and refuse `spool=neither`.";

@@ -9,7 +9,7 @@ mod program;
 use super::Scenario;
 use crate::results::Metric;
 
-pub(super) use guest::{Guest, put_archive};
+pub(super) use guest::{Guest, put_archive, refuse_other};
 
 pub(super) const TABLE: &[Scenario] = &[
     Scenario {

@@ -232,5 +232,5 @@ fn spent(tree: &Tree, spent: &Spent) -> Sample {
 }
 
 /// One download of so small a tree would be too short to measure.
-const DEEP_TIMES: usize = 8;
+const DEEP_TIMES: usize = 4;
 const NOTE_PIPE: &str = "GNU tar writes into a pipe that the harness reads.";
