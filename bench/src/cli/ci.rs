@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     scenario: Vec<String>,
     /// One tiny round of every scenario, to see that all work and no byte is wrong; nothing is compared. Without a
-    /// base the new ringd is measured beside itself.
+    /// base the new ringd is alone.
     #[arg(long, conflicts_with_all = ["minutes", "rounds", "fail_above"])]
     smoke: bool,
     /// The directory for results.json, comparison.md and junit.xml.
@@ -75,11 +75,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
-    announce(&base, &new)?;
+    announce(base.as_ref(), &new)?;
     cpu::pin(cpu::LOAD_CPU)?;
     let dir = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let bench = Bench::open(
-        vec![spec(BASE, &base)?, spec(NEW, &new)?],
+        specs(base.as_ref(), &new)?,
         arguments.pace(chosen.len())?,
         arguments.sizes(),
         &dir,
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match unhappy_end(&bench, &results) {
         Some(status) if arguments.smoke || bench.stop.is_set() => Ok(status),
         None if arguments.smoke => {
-            println!("scenarios that work: {}", chosen.len());
+            tell_what_works(&results);
             Ok(ExitCode::SUCCESS)
         }
         // The comparison says which figures there are beside what failed.
@@ -126,7 +126,7 @@ impl Arguments {
     }
 
     /// The base first: it fails more often, as for a commit that is not there.
-    fn programs(&self) -> Result<(Program, Program)> {
+    fn programs(&self) -> Result<(Option<Program>, Program)> {
         let named = |path: &Option<PathBuf>| path.as_deref().map(Program::at).transpose();
         let new = named(&self.new_binary)?;
         let base = match named(&self.base_binary)? {
@@ -134,8 +134,7 @@ impl Arguments {
             None if self.smoke && self.base.is_none() => None,
             None => Some(Program::of_base(self.base.as_deref())?),
         };
-        let new = new.map_or_else(Program::of_working_tree, Ok)?;
-        Ok((base.unwrap_or_else(|| new.clone()), new))
+        Ok((base, new.map_or_else(Program::of_working_tree, Ok)?))
     }
 
     fn compare(&self, results: &Results, path: &Path) -> Result<ExitCode> {
@@ -182,13 +181,36 @@ impl Arguments {
     }
 }
 
-fn spec(name: &str, program: &Program) -> Result<Spec> {
-    let path = program.path.to_str();
-    let path = path.with_context(|| format!("{} is not UTF-8", program.path.display()))?;
-    Ok(Spec::ringd(name, path))
+fn specs(base: Option<&Program>, new: &Program) -> Result<Vec<Spec>> {
+    let programs = [(BASE, base), (NEW, Some(new))];
+    let programs = programs
+        .into_iter()
+        .filter_map(|(name, one)| Some((name, one?)));
+    let spec = |(name, program): (&str, &Program)| {
+        let path = program.path.to_str();
+        let path = path.with_context(|| format!("{} is not UTF-8", program.path.display()))?;
+        Ok(Spec::ringd(name, path))
+    };
+    programs.map(spec).collect()
 }
 
-fn announce(base: &Program, new: &Program) -> Result<()> {
+fn tell_what_works(results: &Results) {
+    let (done, skipped): (Vec<_>, Vec<_>) = results
+        .scenarios
+        .iter()
+        .partition(|scenario| !scenario.series.is_empty());
+    println!("scenarios that work: {}", done.len());
+    if !skipped.is_empty() {
+        let names: Vec<&str> = skipped.iter().map(|one| one.name.as_str()).collect();
+        println!("nobody could take part in: {}", names.join(", "));
+    }
+}
+
+fn announce(base: Option<&Program>, new: &Program) -> Result<()> {
+    let Some(base) = base else {
+        eprintln!("{NEW}: {}", new.origin);
+        return Ok(());
+    };
     eprintln!("{BASE}: {}", base.origin);
     eprintln!("{NEW}:  {}", new.origin);
     if base.path != new.path && std::fs::read(&base.path)? == std::fs::read(&new.path)? {

@@ -1,5 +1,6 @@
 //! `ringbench ci` from outside: what it builds, measures and writes, and what it leaves behind.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ impl Project {
         command.arg("ci").args(words).current_dir(self.dir.path());
         // This package's own target directory is no place for them.
         command.env_remove("CARGO_TARGET_DIR");
+        // A group of its own, as a shell gives it to a job: it may be interrupted, and we are not.
+        command.process_group(0);
         command.output().expect("it was built")
     }
 
@@ -110,10 +113,15 @@ fn servers() -> (StandIn, StandIn, Journal) {
 
 /// A program that says where `server` listens.
 fn program(dir: &Path, server: &StandIn) -> String {
+    script(dir, server, "true")
+}
+
+/// The same after a command.
+fn script(dir: &Path, server: &StandIn, first: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = dir.join(server.name);
     let script = format!(
-        "#!/bin/sh\necho listening tcp://{}\nexec sleep 600\n",
+        "#!/bin/sh\n{first}\necho listening tcp://{}\nexec sleep 600\n",
         server.address
     );
     std::fs::write(&path, script).expect("there is room");
@@ -199,6 +207,27 @@ fn the_base_is_where_the_branch_left_the_main_one_or_the_commit_before() {
 }
 
 #[test]
+fn ctrl_c_while_the_base_is_built_leaves_no_checkout() {
+    let project = Project::new();
+    // As a terminal does it: all of the group are told.
+    let told = "fn main() { std::process::Command::new(\"kill\").args([\"-INT\", \"0\"]).status().unwrap(); }";
+    project.write("build.rs", told);
+    project.write("src/main.rs", "fn main() {}");
+    project.commit();
+    let usual = [
+        "--base",
+        "HEAD",
+        "--new-binary",
+        "/bin/true",
+        "--scenario",
+        "get-1g",
+    ];
+    let output = project.ci(&usual);
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    project.assert_no_checkout_is_left();
+}
+
+#[test]
 fn without_a_repository_both_programs_are_named() {
     let (old, new, _) = servers();
     let dir = tempfile::tempdir().expect("there is room");
@@ -228,13 +257,8 @@ fn without_a_repository_both_programs_are_named() {
 }
 
 #[test]
-fn a_smoke_run_measures_one_program_beside_itself_and_finds_a_wrong_byte() {
-    let journal = Journal::default();
-    let nature = Nature {
-        journal: Arc::clone(&journal),
-        ..Nature::default()
-    };
-    let honest = StandIn::start("honest", nature);
+fn a_smoke_run_tries_one_program_and_finds_a_wrong_byte() {
+    let honest = StandIn::start("honest", Nature::default());
     let nature = Nature {
         lies: true,
         ..Nature::default()
@@ -250,8 +274,12 @@ fn a_smoke_run_measures_one_program_beside_itself_and_finds_a_wrong_byte() {
     let output = project.ci(&smoke(&["--new-binary", &honest]));
     assert!(output.status.success(), "{}", said(&output));
     assert!(!project.path("target/ringbench-ci/comparison.md").exists());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("scenarios that work: 1"));
     let targets = &project.results()["targets"];
-    assert_eq!(targets[0]["command"], targets[1]["command"]);
+    assert_eq!(
+        (&targets[0]["name"], targets.as_array().map(Vec::len)),
+        (&Value::from("new"), Some(1))
+    );
     let output = project.ci(&smoke(&["--new-binary", &liar, "--base-binary", &honest]));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(
@@ -259,6 +287,38 @@ fn a_smoke_run_measures_one_program_beside_itself_and_finds_a_wrong_byte() {
         "{}",
         said(&output)
     );
+}
+
+#[test]
+fn a_planted_slowdown_fails_and_a_speedup_does_not() {
+    let (old, new, _) = servers();
+    let project = Project::new();
+    let fast = script(project.dir.path(), &old, "true");
+    let slow = script(project.dir.path(), &new, "sleep 0.05");
+    let rounds = ["--rounds", "5", "--scenario", "start-up"];
+    for (base, new, status, verdict) in [(&fast, &slow, 1, "worse"), (&slow, &fast, 0, "better")] {
+        let words = ["--base-binary", base, "--new-binary", new];
+        let output = project.ci(&[&rounds[..], &words].concat());
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{shown}{}",
+            said(&output)
+        );
+        let read = |name: &str| {
+            let path = project.path("target/ringbench-ci").join(name);
+            std::fs::read_to_string(path).expect("it was written")
+        };
+        for text in [&shown, &*read("comparison.md")] {
+            let mut rows = text
+                .lines()
+                .filter(|line| line.contains("until it answers"));
+            assert!(rows.any(|row| row.contains(verdict)), "{text}");
+        }
+        assert_eq!(read("junit.xml").contains("<failure"), status == 1);
+        assert_eq!(project.results()["setting"]["rounds"], 5);
+    }
 }
 
 #[test]
