@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 pub(crate) use connection::{Answer, Connection};
 pub(crate) use head::Head;
 pub(crate) use latencies::Latencies;
-pub(crate) use many::{at_rate, awake, closed_loop};
+pub(crate) use many::{at_rate, awake, closed_loop, open_many};
 pub(crate) use registered::STEP_BYTES;
 pub(crate) use request::Request;
 pub(crate) use unsupported::Unsupported;
