@@ -9,7 +9,30 @@ use futures_util::future::{Either, select, try_join_all};
 use tokio::sync::Mutex;
 
 use super::timer::Timer;
-use super::{Connection, Latencies};
+use super::{Connection, Endpoint, Latencies, Manner, Request};
+
+/// Opens so many connections, all of which the server has accepted.
+///
+/// They are opened in groups that the queue of a listener holds. The last one of each group asks for the health: a
+/// server that answers it has accepted those before.
+pub(crate) async fn open_many(
+    endpoint: &Endpoint,
+    manner: Manner,
+    count: usize,
+) -> Result<Vec<Connection>> {
+    let mut connections = Vec::with_capacity(count);
+    for index in 1..=count {
+        let mut connection = Connection::open(endpoint, manner)?;
+        if index.is_multiple_of(GROUP) || index == count {
+            connection.demand(Request::get("/v1/health"), 200).await?;
+        }
+        connections.push(connection);
+    }
+    Ok(connections)
+}
+
+/// Half of the shortest queue that is usual: 128.
+const GROUP: usize = 64;
 
 /// Makes `requests` requests; each connection sends its next when it has the answer to the one before.
 ///

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use super::*;
-use crate::load::{Endpoint, Manner, Request, start};
+use crate::load::start;
 
 /// What the server does before it answers a request with the number that was asked for.
 type Quirk = fn(u64, &mut String);
@@ -25,7 +25,8 @@ fn converse(mut stream: &TcpStream, quirk: Quirk) {
     let mut asked = None;
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         if let Some(path) = line.strip_prefix("GET /") {
-            asked = path.split(' ').next().and_then(|text| text.parse().ok());
+            let word = path.split(' ').next().unwrap_or_default();
+            asked = Some(word.parse().unwrap_or(0));
         }
         if !line.is_empty() {
             continue;
@@ -150,6 +151,22 @@ fn a_wrong_byte_is_an_error_that_names_the_request() {
         let error = outcome.expect_err("one answer is wrong");
         assert_eq!(format!("{error:#}"), "request 7: a byte is wrong");
     }
+}
+
+#[test]
+fn connections_are_opened_up_to_the_last_and_all_can_be_used() {
+    // The server takes anything that is no number for a 0.
+    let address = serve(|_, _| ());
+    let endpoint = Endpoint {
+        address,
+        token: String::new(),
+    };
+    let latencies = start(async {
+        let mut connections = open_many(&endpoint, Manner::Ready, 130).await?;
+        assert_eq!(connections.len(), 130);
+        closed_loop(&mut connections, 130, exchange).await
+    });
+    assert_eq!(latencies.expect("all is answered").count(), 130);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(crate) use connection::Connection;
 pub(crate) use follower::{Follower, Form};
 pub(crate) use head::Head;
 pub(crate) use latencies::Latencies;
-pub(crate) use many::{at_rate, at_rate_while, awake, closed_loop};
+pub(crate) use many::{at_rate, at_rate_while, awake, closed_loop, open_many};
 pub(crate) use peer::Peer;
 pub(crate) use registered::STEP_BYTES;
 pub(crate) use request::Request;

@@ -1,13 +1,15 @@
 //! Files: a send loop of one hot buffer, sendfile of the file's own bytes, and receive with pwrite.
 
 use std::fs::File;
-use std::io::{IoSlice, Read, Write};
+use std::io::{IoSlice, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::net::SendFlags;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::request::Request;
 use crate::range::Asked;
@@ -121,12 +123,18 @@ impl Upload {
                 set_low_water(stream, step)?;
                 mark = step;
             }
-            let count = stream.read(&mut buffer[..step])?;
-            if count == 0 {
-                bail!("the body ended early");
+            // Not a receive that waits: once it has copied a part, it is woken only when as much has come again.
+            let mut ready = [PollFd::new(stream, PollFlags::IN)];
+            rustix::event::poll(&mut ready, None)?;
+            match rustix::net::recv(&*stream, &mut buffer[..step], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => bail!("the body ended early"),
+                Ok((count, _)) => {
+                    self.file.write_all_at(&buffer[..count], offset)?;
+                    offset += count as u64;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("cannot receive"),
             }
-            self.file.write_all_at(&buffer[..count], offset)?;
-            offset += count as u64;
         }
         set_low_water(stream, 1)
     }

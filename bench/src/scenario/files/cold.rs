@@ -115,7 +115,7 @@ impl Cold {
         let bytes = self.set.bytes * self.requests as u64;
         let read = || reader.target.pid().and_then(disk_read_bytes);
         let read_before = read();
-        let mut connections = reader.connect(Manner::Spin, 1)?;
+        let mut connections = reader.connect(Manner::Spin, 1).await?;
         let work = closed_loop(&mut connections, self.requests, self.exchange(reader));
         let (reading, latencies) = measure(&reader.target, work).await?;
         if let (Some(before), Some(after)) = (read_before, read()) {
@@ -156,7 +156,7 @@ impl Cold {
 
     async fn watched_pass(&self, reader: &Reader) -> Result<Stall> {
         self.chill()?;
-        let mut connections = reader.connect(Manner::Ready, 1)?;
+        let mut connections = reader.connect(Manner::Ready, 1).await?;
         let mut probe = reader.target.connect(Manner::Ready)?;
         let is_done = Cell::new(false);
         let files = async {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::super::{GROWTH, LOAD, Sample, measure};
-use crate::load::{Connection, Manner, closed_loop};
+use crate::load::{Connection, Manner, closed_loop, open_many};
 use crate::results::Metric;
 use crate::target::Target;
 
@@ -38,9 +38,7 @@ impl Exchanges {
         manner: Manner,
         exchange: impl AsyncFn(&mut Connection, usize) -> Result<()>,
     ) -> Result<()> {
-        let mut connections = (0..self.connections)
-            .map(|_| target.connect(manner))
-            .collect::<Result<Vec<_>>>()?;
+        let mut connections = open_many(&target.endpoint, manner, self.connections).await?;
         let work = closed_loop(&mut connections, self.requests, exchange);
         let (reading, latencies) = measure(target, work).await?;
         let (cpu, rate, latency) = match manner {

@@ -50,7 +50,7 @@ async fn download(
             };
             let mut sample = Sample::default();
             for manner in manners {
-                let mut connections = reader.connect(*manner, count)?;
+                let mut connections = reader.connect(*manner, count).await?;
                 let work = closed_loop(&mut connections, count, exchange);
                 let (reading, _) = measure(&reader.target, work).await?;
                 let (cpu, rate) = match manner {

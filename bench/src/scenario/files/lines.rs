@@ -37,7 +37,7 @@ const LAST_SHARE: usize = 20;
 
 /// Windows of a hundred lines, one behind the other, from the middle of a text on.
 pub(super) async fn windows(bench: &Bench, out: &mut ScenarioResults) -> Result<()> {
-    let bytes = bench.sizes.large_mib.min(TEXT_MIB) * MIB;
+    let bytes = (bench.sizes.large_mib / TEXT_SHARE).clamp(1, TEXT_MIB) * MIB;
     let count = usize::try_from(bytes)? / LINE_BYTES;
     let text = lines(count, LINE_BYTES);
     let path = bench.dir().join("lines.txt");
@@ -63,6 +63,8 @@ pub(super) async fn windows(bench: &Bench, out: &mut ScenarioResults) -> Result<
     read_pages(bench, out, &set, &pages, passes * WINDOWS).await
 }
 
+/// The text is this part of the large file, and at most so large: whoever knows nothing of it searches it from its front.
+const TEXT_SHARE: u64 = 4;
 const TEXT_MIB: u64 = 32;
 const LINE_BYTES: usize = 64;
 const WINDOW: usize = 100;

@@ -11,7 +11,7 @@ use super::small::Size;
 use super::upload::Upload;
 use crate::bench::Bench;
 use crate::fixture::{MIB, noise};
-use crate::load::{Connection, Manner, STEP_BYTES, closed_loop};
+use crate::load::{Connection, Manner, STEP_BYTES, closed_loop, open_many};
 use crate::results::ScenarioResults;
 use crate::target::{Placement, Target};
 
@@ -70,9 +70,7 @@ async fn check(
 ) -> Result<()> {
     let count = contents.len();
     let upload = Upload::prepare(bench, target, count, size.bytes).await?;
-    let mut all = (0..connections.min(count))
-        .map(|_| target.connect(Manner::Ready))
-        .collect::<Result<Vec<_>>>()?;
+    let mut all = open_many(&target.endpoint, Manner::Ready, connections.min(count)).await?;
     let exchange = async |connection: &mut Connection, index: usize| {
         upload.store(connection, index, &contents[index]).await
     };

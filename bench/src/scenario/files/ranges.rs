@@ -27,13 +27,13 @@ pub(super) async fn ranges(bench: &Bench, out: &mut ScenarioResults) -> Result<(
         readers,
         async |reader| check(reader, large).await,
         async |reader| {
-            let mut one = reader.connect(Manner::Ready, 1)?;
+            let mut one = reader.connect(Manner::Ready, 1).await?;
             let whole = async |connection: &mut Connection, _| {
                 discard(connection, reader.get(0), 200, large.bytes).await
             };
             let work = awake(closed_loop(&mut one, 1, whole));
             let (stream, _) = measure(&reader.target, work).await?;
-            let mut many = reader.connect(Manner::Ready, RANGES)?;
+            let mut many = reader.connect(Manner::Ready, RANGES).await?;
             let part = async |connection: &mut Connection, index: usize| {
                 let part = Part::of(large.bytes, index as u64);
                 let field = part.field();

@@ -6,7 +6,7 @@ use super::super::opened;
 use super::super::turns::Entrant;
 use crate::bench::{Bench, Needs};
 use crate::fixture::FileSet;
-use crate::load::{Connection, Manner, Request, closed_loop};
+use crate::load::{Connection, Manner, Request, closed_loop, open_many};
 use crate::results::ScenarioResults;
 use crate::target::{Dialect, Placement, Target};
 
@@ -44,8 +44,8 @@ impl Reader {
         Ok(readers)
     }
 
-    pub(super) fn connect(&self, manner: Manner, count: usize) -> Result<Vec<Connection>> {
-        (0..count).map(|_| self.target.connect(manner)).collect()
+    pub(super) async fn connect(&self, manner: Manner, count: usize) -> Result<Vec<Connection>> {
+        open_many(&self.target.endpoint, manner, count).await
     }
 
     /// The request for the file of an index; after the last comes the first again.
@@ -69,7 +69,7 @@ impl Reader {
             ensure!(crc == set.crcs[index], "a byte is wrong");
             Ok(())
         };
-        let mut connections = self.connect(manner, connections)?;
+        let mut connections = self.connect(manner, connections).await?;
         closed_loop(&mut connections, set.paths.len(), exchange).await?;
         Ok(())
     }

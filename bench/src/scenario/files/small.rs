@@ -101,7 +101,7 @@ pub(super) async fn get_at_rate(bench: &Bench, out: &mut ScenarioResults) -> Res
             let exchange = async |connection: &mut Connection, index: usize| {
                 discard(connection, reader.get(index), 200, set.bytes).await
             };
-            let mut connections = reader.connect(Manner::Ready, CONNECTIONS)?;
+            let mut connections = reader.connect(Manner::Ready, CONNECTIONS).await?;
             let work = at_rate(&mut connections, requests, rate, exchange);
             let (reading, latencies) = measure(&reader.target, awake(work)).await?;
             let mut sample = Sample::default();
