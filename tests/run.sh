@@ -18,7 +18,9 @@ need tar tar
 need bsdtar libarchive-tools
 need prlimit util-linux
 need mkfs.ext4 e2fsprogs
+need nginx nginx-light
 need python3 python3
+need chromium chromium
 
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
     need pip3 python3-venv

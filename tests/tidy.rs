@@ -7,6 +7,9 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+const CODE: &[&str] = &["src", "bench/src", "bench/baseline/src", "bench/micro"];
+const TESTS: &[&str] = &["tests", "bench/tests", "bench/baseline/tests"];
+
 /// Every Rust file below `folder`, as a path relative to the root and its text.
 fn sources(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -99,7 +102,7 @@ fn unsafe_code_lives_in_the_ring() {
 
 #[test]
 fn a_file_is_a_room() {
-    for folder in ["src", "tests", "bench/src"] {
+    for folder in CODE.iter().chain(TESTS) {
         for (file, text) in sources(folder) {
             let lines = text.lines().count();
             assert!(lines <= 600, "{file} has outgrown a room: {lines} lines");
@@ -109,7 +112,7 @@ fn a_file_is_a_room() {
 
 #[test]
 fn every_module_says_what_it_owns() {
-    for folder in ["src", "tests", "bench/src"] {
+    for folder in CODE.iter().chain(TESTS) {
         for (file, text) in sources(folder) {
             assert!(
                 text.starts_with("//! "),
@@ -121,7 +124,7 @@ fn every_module_says_what_it_owns() {
 
 #[test]
 fn lints_are_silenced_with_a_reason_only() {
-    for folder in ["src", "tests", "bench/src"] {
+    for folder in CODE.iter().chain(TESTS) {
         for (file, text) in sources(folder) {
             let silenced = ["#[al", "#![al"].map(|start| format!("{start}low("));
             let found = silenced.iter().any(|form| text.contains(form.as_str()));
@@ -132,7 +135,7 @@ fn lints_are_silenced_with_a_reason_only() {
 
 #[test]
 fn nothing_is_left_for_later() {
-    for folder in ["src", "bench/src"] {
+    for folder in CODE {
         for (file, text) in sources(folder) {
             for mark in ["todo!(", "unimplemented!(", "FIXME", "TODO", "dbg!("] {
                 assert!(!text.contains(mark), "{file} contains {mark}");
@@ -143,7 +146,7 @@ fn nothing_is_left_for_later() {
 
 #[test]
 fn tests_wait_for_events_instead_of_sleeping() {
-    for (file, text) in sources("tests") {
+    for (file, text) in TESTS.iter().flat_map(|folder| sources(folder)) {
         let calls = text.matches(concat!("thread::sl", "eep(")).count();
         // The one poll of state that has no event may rest between two looks.
         let allowed = usize::from(file == "tests/doors/process.rs");

@@ -4,12 +4,13 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use tempfile::TempDir;
 
-use crate::fixture::{LargeFile, MIB, Tree};
+use crate::fixture::{LargeFile, MIB, Shape, Tree};
 use crate::load::{Manner, Request};
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::target::{Dialect, Placement, Spec, Target};
@@ -21,42 +22,49 @@ pub(crate) struct Sizes {
     #[arg(long = "size", value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) large_mib: u64,
     /// Files of the tree of small files.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
     pub(crate) files: usize,
-    /// Entries of the large tree.
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    /// Entries of the large tree, its root included.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
     pub(crate) entries: usize,
     /// Requests of the scenarios that count small ones.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one)]
     pub(crate) requests: usize,
     /// Programs started by exec-storm.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
     pub(crate) execs: usize,
     /// What the program of a fan-out writes, in MiB.
-    #[arg(long = "fanout", value_name = "MIB", default_value_t = 16)]
+    #[arg(long = "fanout", value_name = "MIB", default_value_t = 16, value_parser = at_least_one)]
     pub(crate) fanout_mib: usize,
     /// Most followers of a fan-out, whatever its name says.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(5..))]
     pub(crate) followers: u16,
     /// Connections of the flood.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
     pub(crate) connections: usize,
     /// Requests per second of the scenarios that measure latency at a constant rate.
-    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: u32,
+}
+
+/// No scenario makes sense of nothing.
+fn at_least_one(word: &str) -> Result<usize> {
+    let count = word.parse()?;
+    ensure!(count > 0, "it must be at least 1");
+    Ok(count)
 }
 
 /// One run of the harness.
 pub(crate) struct Bench {
     pub(crate) specs: Vec<Spec>,
-    pub(crate) rounds: usize,
+    pub(crate) pace: Pace,
     pub(crate) sizes: Sizes,
     pub(crate) stop: Stop,
     pub(crate) progress: RefCell<Progress>,
     dir: TempDir,
     remote_dir: PathBuf,
     large: OnceCell<LargeFile>,
-    tree: OnceCell<Tree>,
+    trees: [OnceCell<Tree>; 3],
     serial: Cell<u64>,
     /// Whether a target, by name, sees our files.
     sharing: RefCell<HashMap<String, bool>>,
@@ -103,7 +111,7 @@ impl Bench {
     /// Makes the work directory below `dir`. It is removed when the run is over.
     pub(crate) fn open(
         specs: Vec<Spec>,
-        rounds: usize,
+        pace: Pace,
         sizes: Sizes,
         dir: &Path,
         remote_dir: PathBuf,
@@ -122,14 +130,14 @@ impl Bench {
         );
         Ok(Self {
             specs,
-            rounds,
+            pace,
             sizes,
             stop,
             progress: RefCell::new(progress),
             dir,
             remote_dir,
             large: OnceCell::new(),
-            tree: OnceCell::new(),
+            trees: Default::default(),
             serial: Cell::new(0),
             sharing: RefCell::default(),
             remote: RefCell::default(),
@@ -144,16 +152,33 @@ impl Bench {
         if let Some(file) = self.large.get() {
             return Ok(file);
         }
-        let file = LargeFile::create(self.dir().join("large.bin"), self.sizes.large_mib * MIB)?;
+        // In a directory of its own, which can be packed as a tree.
+        let dir = self.dir().join("large");
+        std::fs::create_dir_all(&dir)?;
+        let file = LargeFile::create(dir.join("large.bin"), self.sizes.large_mib * MIB)?;
         Ok(self.large.get_or_init(|| file))
     }
 
-    pub(crate) fn tree(&self) -> Result<&Tree> {
-        if let Some(tree) = self.tree.get() {
+    /// A tree of small files.
+    pub(crate) fn small_tree(&self) -> Result<&Tree> {
+        self.tree(0, Shape::Small(self.sizes.files))
+    }
+
+    /// A tree of many entries.
+    pub(crate) fn large_tree(&self) -> Result<&Tree> {
+        self.tree(1, Shape::Many(self.sizes.entries))
+    }
+
+    pub(crate) fn deep_tree(&self) -> Result<&Tree> {
+        self.tree(2, Shape::Deep)
+    }
+
+    fn tree(&self, slot: usize, shape: Shape) -> Result<&Tree> {
+        if let Some(tree) = self.trees[slot].get() {
             return Ok(tree);
         }
-        let tree = Tree::create(self.dir(), self.sizes.files)?;
-        Ok(self.tree.get_or_init(|| tree))
+        let tree = Tree::create(self.dir(), shape)?;
+        Ok(self.trees[slot].get_or_init(|| tree))
     }
 
     /// A number that was not handed out before.
@@ -235,6 +260,18 @@ impl Bench {
         Target::open(spec, placement, flags, self.dir()).await
     }
 
+    /// How the target was named on the command line.
+    pub(crate) fn spec_of(&self, target: &Target) -> Result<&Spec> {
+        let spec = self.specs.iter().find(|spec| spec.name == target.name);
+        spec.with_context(|| format!("no target is called {:?}", target.name))
+    }
+
+    /// The same target anew: a fresh process where we start it.
+    pub(crate) async fn reopen(&self, target: &Target) -> Result<Target> {
+        let spec = self.spec_of(target)?;
+        self.open_target(spec, Placement::default(), &[]).await
+    }
+
     /// Why a target cannot take part, if so.
     pub(crate) async fn unfit(
         &self,
@@ -266,15 +303,30 @@ impl Bench {
             let Some(dir) = remote.get(&spec.name) else {
                 continue;
             };
-            if let Err(error) = self.remove_there(spec, dir).await {
+            let target = self.open_target(spec, Placement::default(), &[]).await;
+            let removed = match target {
+                Ok(target) => self.remove_there(&target, dir).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = removed {
                 eprintln!("{}: cannot remove {}: {error:#}", spec.name, dir.display());
             }
         }
     }
 
-    async fn remove_there(&self, spec: &Spec, dir: &Path) -> Result<()> {
-        let target = self.open_target(spec, Placement::default(), &[]).await?;
-        let id = format!("ringbench-clean-{}", std::process::id());
+    /// Removes a file or tree at a fresh path, so that large ones do not add up. Where the target does not see our
+    /// files, it has only begun when this returns.
+    pub(crate) async fn remove(&self, target: &Target, path: &Path) -> Result<()> {
+        match self.shares_files(target).await? {
+            true if path.is_dir() => std::fs::remove_dir_all(path),
+            true => std::fs::remove_file(path),
+            false => return self.remove_there(target, path).await,
+        }
+        .with_context(|| format!("cannot remove {}", path.display()))
+    }
+
+    async fn remove_there(&self, target: &Target, dir: &Path) -> Result<()> {
+        let id = format!("ringbench-clean-{}-{}", std::process::id(), self.serial());
         let command = ["rm", "-rf", "--", &dir.to_string_lossy()];
         let body = serde_json::json!({ "exec_id": id, "command": command }).to_string();
         let request = Request::of("POST", "/v1/exec/start", body.as_bytes());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Every target server runs here, helper threads and children included.
 pub(crate) const SERVER_CPU: usize = 0;
@@ -16,6 +16,12 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on cpu {cpu}"))
+}
+
+/// Whether the calling thread may run on both CPUs that a run needs.
+pub(crate) fn are_two() -> Result<bool> {
+    let set = sched_getaffinity(None).context("cannot tell which cpus there are")?;
+    Ok([SERVER_CPU, LOAD_CPU].iter().all(|cpu| set.is_set(*cpu)))
 }
 
 /// Lets the calling thread run on the first `count` CPUs. Inherited like a pin.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::Pid;
@@ -50,56 +50,147 @@ pub(crate) fn disk_read_bytes(pid: Pid) -> Option<u64> {
         .find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok())
 }
 
-/// How far a process grew while it was watched, in MiB.
-pub(crate) struct Growth {
-    pub(crate) total: f64,
-    pub(crate) anonymous: f64,
-}
-
 /// Watches one process from `start` to `stop`.
 ///
-/// The kernel keeps the peak of the resident set. It keeps none for the anonymous part, so a thread samples that.
+/// The kernel keeps the peak of the resident set. It keeps neither that of the anonymous part nor the course of
+/// either, so a thread looks at them.
 pub(crate) struct Watch {
-    pid: Pid,
-    before: Resident,
+    start: Instant,
     ended: Arc<AtomicBool>,
-    sampler: JoinHandle<f64>,
+    sampler: JoinHandle<Vec<(f64, Resident)>>,
 }
 
 impl Watch {
     pub(crate) fn start(pid: Pid) -> Result<Self> {
-        forget_peak(pid)?;
-        let before = resident(pid)?;
+        let start = Instant::now();
+        let first = (0.0, resident(pid)?);
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
         let sampler = std::thread::spawn(move || {
-            let mut peak = before.anonymous;
-            while !stop.load(Ordering::Relaxed) {
+            let mut looks = vec![first];
+            loop {
+                let is_last = stop.load(Ordering::Relaxed);
                 let Ok(now) = resident(pid) else { break };
-                peak = peak.max(now.anonymous);
+                looks.push((start.elapsed().as_secs_f64(), now));
+                if is_last {
+                    break;
+                }
                 std::thread::sleep(SAMPLE_EVERY);
             }
-            peak
+            looks
         });
         Ok(Self {
-            pid,
-            before,
+            start,
             ended,
             sampler,
         })
     }
 
-    pub(crate) fn stop(self) -> Result<Growth> {
-        let after = resident(self.pid)?;
+    /// Seconds since the start.
+    pub(crate) fn now_s(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Ends with a last look.
+    pub(crate) fn stop(self) -> Result<Course> {
         self.ended.store(true, Ordering::Relaxed);
-        let anonymous = self
-            .sampler
-            .join()
-            .ok()
-            .context("the memory sampler failed")?;
-        Ok(Growth {
-            total: (after.peak - self.before.total).max(0.0),
-            anonymous: (anonymous.max(after.anonymous) - self.before.anonymous).max(0.0),
-        })
+        let looks = self.sampler.join();
+        let looks = looks.ok().context("the memory sampler failed")?;
+        Ok(Course { looks })
+    }
+}
+
+/// What was seen of a process: seconds since the start, and what it held.
+pub(crate) struct Course {
+    looks: Vec<(f64, Resident)>,
+}
+
+impl Course {
+    /// How far the anonymous part rose between two moments, in MiB, above what it was at the first.
+    pub(crate) fn anonymous_growth(&self, from_s: f64, to_s: f64) -> f64 {
+        let before = self.looks.iter().rev().find(|(at_s, _)| *at_s <= from_s);
+        let Some((_, before)) = before else {
+            return 0.0;
+        };
+        let within = self.looks.iter();
+        let within = within.filter(|(at_s, _)| (from_s..=to_s).contains(at_s));
+        within
+            .map(|(_, look)| look.anonymous - before.anonymous)
+            .fold(0.0, f64::max)
+    }
+
+    /// The resident set over time as at most `most` points; of looks that fall together the highest stays.
+    pub(crate) fn points(&self, most: usize) -> Vec<(f64, f64)> {
+        let together = self.looks.len().div_ceil(most.max(1)).max(1);
+        self.looks
+            .chunks(together)
+            .filter_map(|looks| {
+                let points = looks.iter().map(|(at_s, look)| (*at_s, look.total));
+                points.max_by(|one, other| one.1.total_cmp(&other.1))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn course(looks: &[(f64, f64)]) -> Course {
+        let look = |&(at_s, mib): &(f64, f64)| {
+            let held = Resident {
+                total: mib,
+                peak: mib,
+                anonymous: mib / 2.0,
+            };
+            (at_s, held)
+        };
+        Course {
+            looks: looks.iter().map(look).collect(),
+        }
+    }
+
+    #[test]
+    fn growth_is_that_between_two_moments_only() {
+        let course = course(&[(0.0, 4.0), (1.0, 8.0), (2.0, 6.0), (3.0, 20.0)]);
+        assert_eq!(course.anonymous_growth(0.0, 2.5), 2.0);
+        assert_eq!(course.anonymous_growth(2.0, 3.0), 7.0);
+        // It fell, and nothing was seen afterwards.
+        assert_eq!(course.anonymous_growth(1.0, 2.0), 0.0);
+        assert_eq!(course.anonymous_growth(3.5, 4.0), 0.0);
+    }
+
+    #[test]
+    fn points_are_few_and_keep_the_peak() {
+        let looks: Vec<(f64, f64)> = (0..1000)
+            .map(|index| (f64::from(index), f64::from(u8::from(index == 777))))
+            .collect();
+        let points = course(&looks).points(10);
+        assert_eq!(points.len(), 10);
+        assert!(points.contains(&(777.0, 1.0)));
+        assert_eq!(course(&looks[..3]).points(10).len(), 3);
+    }
+
+    /// tail(1) keeps what it is given until it knows that it was the end.
+    #[test]
+    fn memory_that_a_process_takes_is_seen() {
+        let mut tail = Command::new("tail")
+            .args(["-c", "64M"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("tail is installed");
+        let watch = Watch::start(Pid::from_child(&tail)).expect("it is there");
+        let from_s = watch.now_s();
+        let mut input = tail.stdin.take().expect("it was asked for");
+        input.write_all(&vec![1; 32 << 20]).expect("it reads");
+        let course = watch.stop().expect("the sampler ends");
+        drop(input);
+        assert!(tail.wait().expect("it ends").success());
+        let grown_mib = course.anonymous_growth(from_s, f64::INFINITY);
+        assert!((28.0..64.0).contains(&grown_mib), "{grown_mib} MiB");
     }
 }

@@ -42,12 +42,11 @@ impl Progress {
         }
     }
 
-    /// `round` of `rounds` is over.
-    pub(crate) fn round(&self, round: usize, rounds: usize) {
-        let share = round as f64 / (rounds + 1) as f64;
+    /// A round is over, and with it that share of the scenario.
+    pub(crate) fn round(&self, round: &str, share: f64) {
         match &self.bar {
-            Some(_) => self.show(share, &format!("round {round} of {rounds}")),
-            None => eprintln!("  round {round} of {rounds}{}", self.estimate(share)),
+            Some(_) => self.show(share, round),
+            None => eprintln!("  {round}{}", self.estimate(share)),
         }
     }
 

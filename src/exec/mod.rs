@@ -21,7 +21,8 @@ mod launch;
 mod marks;
 mod members;
 mod registry;
-mod replay;
+#[doc(hidden)]
+pub mod replay;
 mod scan;
 mod spawn;
 mod spill;

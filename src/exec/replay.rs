@@ -15,7 +15,7 @@ use super::window::{Span, Window};
 use crate::ring::buffers;
 
 /// A log of the last bytes of an exec's output; offsets count every byte that was ever pushed.
-pub(super) struct Replay {
+pub struct Replay {
     blocks: VecDeque<Block>,
     /// Bytes that memory holds before old blocks leave it.
     capacity: u64,
@@ -35,7 +35,7 @@ pub(super) struct Replay {
 
 /// What a reader finds at an offset.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub enum Piece<'a> {
     /// Nothing was pushed there yet.
     Nothing,
     /// The bytes in `from..to` are no longer held.
@@ -55,7 +55,7 @@ struct Block {
 
 impl Replay {
     /// An empty log that holds the last `capacity` bytes in memory and the last `stored` before those in a file.
-    pub(super) fn new(capacity: usize, stored: u64) -> Self {
+    pub fn new(capacity: usize, stored: u64) -> Self {
         let block = (capacity / 2).clamp(LEAST_BLOCK, buffers::LEASE);
         Self::of_blocks(capacity, stored, block)
     }
@@ -75,7 +75,7 @@ impl Replay {
     }
 
     /// Bytes ever pushed.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.total
     }
 
@@ -97,7 +97,7 @@ impl Replay {
     }
 
     /// Appends bytes that were read from `stream`; a large buffer is taken over, and an empty one left in its place.
-    pub(super) fn push(&mut self, stream: Stream, bytes: &mut Vec<u8>) {
+    pub fn push(&mut self, stream: Stream, bytes: &mut Vec<u8>) {
         if bytes.is_empty() {
             return;
         }
@@ -121,7 +121,7 @@ impl Replay {
     /// What is at offset `from`: at most `most` bytes of one run, or why there are none.
     ///
     /// Pieces of a run end at multiples of `most` from its beginning, so that readers meet at the same edges.
-    pub(super) fn read(&self, from: u64, most: usize) -> Piece<'_> {
+    pub fn read(&self, from: u64, most: usize) -> Piece<'_> {
         if from >= self.total {
             return Piece::Nothing;
         }

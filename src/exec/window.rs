@@ -10,7 +10,7 @@ pub(super) struct Window {
 
 /// Bytes that lie in one piece in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub struct Span {
     /// Offset of the first one.
     pub(super) offset: u64,
     /// Its place in the file.

@@ -1,6 +1,10 @@
 //! The command line.
 
-pub(crate) mod run;
+mod ci;
+mod compare;
+mod gate;
+mod report;
+mod run;
 
 use std::process::ExitCode;
 
@@ -21,6 +25,14 @@ struct Line {
 enum Command {
     /// Measures targets in turn and writes the results.
     Run(Box<run::Arguments>),
+    Compare(compare::Compare),
+    Gate(gate::Gate),
+    Report(report::Arguments),
+    /// Compares the working tree's ringd with that of the base commit, in about five minutes
+    ///
+    /// The exit status is 0 when no main figure is worse, 1 when one is or a scenario failed, 2 when there is nothing
+    /// to compare, 130 when it was interrupted.
+    Ci(Box<ci::Arguments>),
     /// Prints the names of the scenarios and what happens in them.
     List,
 }
@@ -29,6 +41,10 @@ enum Command {
 pub(crate) fn dispatch() -> Result<ExitCode> {
     match Line::parse().command {
         Command::Run(arguments) => run::run(*arguments),
+        Command::Compare(compare) => Ok(compare.run()),
+        Command::Gate(gate) => gate.run(),
+        Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Ci(arguments) => ci::run(&arguments),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);

@@ -7,22 +7,23 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgAction, Args};
 
 use crate::bench::{Bench, Sizes};
+use crate::pace::Pace;
 use crate::progress::Progress;
-use crate::results::{FORMAT, Results, Setting};
-use crate::scenario::{self, Scenario};
+use crate::results::Results;
+use crate::run::{measured, unhappy_end};
 use crate::stop::Stop;
-use crate::target::{Dialect, Spec, Target, which};
-use crate::{cpu, load};
+use crate::target::{Dialect, Spec, which};
+use crate::{cpu, scenario};
 
 /// What is measured, against whom, and where the figures go.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A daemon that runs already: NAME=URL,TOKEN and perhaps ,pid=N, whose CPU time and memory are read then.
-    #[arg(long, value_name = "NAME=URL,TOKEN", value_parser = Spec::running, action = ArgAction::Append)]
+    #[arg(long, value_name = "NAME=URL,TOKEN", value_parser = told(Spec::running), action = ArgAction::Append)]
     target: Vec<Spec>,
     /// A daemon that is started here: NAME='COMMAND'. It says `listening tcp://ADDRESS` on its first line, or takes
     /// the port that stands for {port}; {token} and {dir} are filled in, too.
-    #[arg(long, value_name = "NAME='COMMAND'", value_parser = Spec::spawned, action = ArgAction::Append)]
+    #[arg(long, value_name = "NAME='COMMAND'", value_parser = told(Spec::spawned), action = ArgAction::Append)]
     spawn: Vec<Spec>,
     /// This target serves files by their path below {dir} and nothing else, as a web server does.
     #[arg(long, value_name = "NAME")]
@@ -61,77 +62,36 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let chosen = choose(&arguments.scenario)?;
+    let chosen = scenario::chosen(&arguments.scenario)?;
     let specs = specs(&arguments)?;
-    cpu::pin(cpu::LOAD_CPU)
-        .context("two CPUs are needed: one for the servers, one for the load")?;
-    let rounds = usize::from(arguments.rounds);
-    let dir = arguments.dir.unwrap_or_else(std::env::temp_dir);
+    if let Some(path) = &arguments.out {
+        Results::make_room(path)?;
+    }
+    cpu::pin(cpu::LOAD_CPU).context(TWO_CPUS)?;
     let bench = Bench::open(
         specs,
-        rounds,
+        Pace::Rounds(arguments.rounds.into()),
         arguments.sizes,
-        &dir,
+        &arguments.dir.unwrap_or_else(std::env::temp_dir),
         arguments.remote_dir,
         Stop::on_signals()?,
         Progress::new(chosen.len()),
     )?;
-    let mut results = Results {
-        format: FORMAT.to_owned(),
-        complete: false,
-        setting: Setting::of_this_machine(rounds, bench.dir()),
-        targets: Vec::new(),
-        scenarios: Vec::new(),
-    };
-    let stolen_before = cpu::stolen_ms();
-    load::start(async {
-        for spec in &bench.specs {
-            let target = Target::open(spec, Default::default(), &[], bench.dir()).await?;
-            results.targets.push(target.info(spec).await);
-        }
-        for scenario in chosen {
-            if bench.stop.is_set() {
-                break;
-            }
-            results.scenarios.push(scenario.measure(&bench).await);
-        }
-        bench.clean_up().await;
-        Ok(())
-    })?;
-    bench.progress.borrow().close();
-    results.setting.stolen_ms = cpu::stolen_ms() - stolen_before;
-    results.complete = !bench.stop.is_set();
+    let results = measured(&bench, &chosen)?;
     if let Some(path) = &arguments.out {
         results.write(path)?;
     }
-    let failed: Vec<&str> = results
-        .scenarios
-        .iter()
-        .filter(|scenario| scenario.failure.is_some())
-        .map(|scenario| scenario.name.as_str())
-        .collect();
-    if !failed.is_empty() {
-        eprintln!("failed: {}", failed.join(", "));
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(unhappy_end(&bench, &results).unwrap_or(ExitCode::SUCCESS))
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
-    let mut chosen = Vec::new();
-    for name in names {
-        let fits = |scenario: &Scenario| match name.strip_suffix('*') {
-            Some(start) => scenario.name.starts_with(start),
-            None => name == "all" || name == scenario.name,
-        };
-        let before = chosen.len();
-        chosen.extend(scenario::all().filter(|scenario| fits(scenario)));
-        ensure!(
-            chosen.len() > before,
-            "no scenario is called {name:?}; `ringbench list` shows them"
-        );
-    }
-    Ok(chosen)
+/// A parser whose errors are told with their causes: clap shows the outermost sentence only.
+fn told<T>(
+    parse: fn(&str) -> Result<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: 'static,
+{
+    move |text| parse(text).map_err(|error| format!("{error:#}"))
 }
 
 /// The targets that were named; without any, ringd and its peers.
@@ -173,47 +133,27 @@ fn usual(arguments: &Arguments) -> Result<Vec<Spec>> {
         Some(path) => path.display().to_string(),
         None => beside("ringd")?,
     };
-    let mut specs = vec![spawned(
-        "ringd",
-        Dialect::Guest,
-        &[
-            &ringd,
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--max-body-bytes",
-            MAX_BODY,
-        ],
-    )];
+    let mut specs = vec![Spec::ringd("ringd", &ringd)];
     if arguments.no_baselines {
         return Ok(specs);
     }
     let baseline = beside("baseline")?;
-    specs.push(spawned(
+    specs.push(Spec::of_words(
         "axum",
         Dialect::Guest,
         &[&baseline, "axum", "--token", "{token}", "--nodelay"],
     ));
     match which("nginx") {
-        Some(_) => specs.push(spawned(
+        Some(_) => specs.push(Spec::of_words(
             "nginx",
             Dialect::Plain,
             &[&baseline, "nginx", "--port", "{port}", "--root", "{dir}"],
         )),
         None => eprintln!("nginx is not installed: left out"),
     }
-    specs.push(spawned("bare", Dialect::Bare, &[&baseline, "bare"]));
+    specs.push(Spec::of_words("bare", Dialect::Bare, &[&baseline, "bare"]));
     Ok(specs)
 }
 
-fn spawned(name: &str, dialect: Dialect, words: &[&str]) -> Spec {
-    Spec {
-        name: name.to_owned(),
-        dialect,
-        source: crate::target::Source::Command(
-            words.iter().map(|word| (*word).to_owned()).collect(),
-        ),
-    }
-}
-
-const MAX_BODY: &str = "17179869184";
+/// Why a CPU cannot be had.
+pub(super) const TWO_CPUS: &str = "two CPUs are needed: one for the servers, one for the load";

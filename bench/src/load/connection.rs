@@ -378,9 +378,9 @@ impl AsFd for Connection {
     }
 }
 
-/// Lets the reactor tell when the socket is ready.
+/// Lets the reactor tell when a descriptor is ready.
 #[expect(unsafe_code, reason = "the safe way in was withdrawn from tokio")]
-fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     let interest = Interest::READABLE | Interest::WRITABLE;
     // SAFETY: an owned descriptor stays open, and the same, until the registration is dropped with it.
     let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };

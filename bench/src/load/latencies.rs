@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use crate::results::Latency;
 
 /// A histogram of nanoseconds up to a minute, with three significant digits.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {

@@ -2,13 +2,15 @@
 //!
 //! The format is JSON and is called `ringbench/1`. Fields may be added; a reader ignores those it does not know.
 
+mod secrets;
 mod setting;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use secrets::without_tokens;
 pub(crate) use setting::Setting;
 
 /// Name and version of the format.
@@ -171,23 +173,55 @@ impl Results {
         Ok(results)
     }
 
-    /// Writes them, whole or not at all: a name beside the file is written first.
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".part");
+    /// Makes sure, before there are results, that they can be written to `path`.
+    pub(crate) fn make_room(path: &Path) -> Result<()> {
+        ensure!(!path.is_dir(), "{} is a directory", path.display());
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)
                 .with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        std::fs::write(&beside, text)
-            .and_then(|()| std::fs::rename(&beside, path))
+        let beside = beside(path);
+        std::fs::write(&beside, "")
+            .and_then(|()| std::fs::remove_file(&beside))
             .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Writes them, whole or not at all: a name beside the file is written first.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        Self::make_room(path)?;
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        let beside = beside(path);
+        let outcome = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+        if outcome.is_err() {
+            // It is of no use; that it cannot be removed either is no news.
+            let _ = std::fs::remove_file(&beside);
+        }
+        outcome.with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Names of the scenarios that failed.
+    pub(crate) fn failed(&self) -> Vec<&str> {
+        let failed = self.scenarios.iter().filter(|one| one.failure.is_some());
+        failed.map(|scenario| scenario.name.as_str()).collect()
+    }
+
+    /// Every series of a scenario that went well has at least so many values.
+    pub(crate) fn least_rounds(&self) -> usize {
+        let well = self.scenarios.iter().filter(|one| one.failure.is_none());
+        let series = well.flat_map(|scenario| &scenario.series);
+        series.map(|series| series.values.len()).min().unwrap_or(0)
     }
 
     pub(crate) fn scenario(&self, name: &str) -> Option<&ScenarioResults> {
         self.scenarios.iter().find(|scenario| scenario.name == name)
     }
+}
+
+/// Where results are written before they are whole.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    beside.into()
 }
 
 impl ScenarioResults {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::without_tokens;
 use crate::cpu;
 
 /// The machine and the choices of one run.
@@ -15,8 +16,9 @@ pub(crate) struct Setting {
     pub(crate) cpus: usize,
     /// The filesystem of the work directory, as `/proc/mounts` calls its type.
     pub(crate) filesystem: String,
-    /// The words after `ringbench`.
+    /// The words after `ringbench`, without tokens.
     pub(crate) arguments: Vec<String>,
+    /// The fewest of any scenario.
     pub(crate) rounds: usize,
     /// How busy the machine was before the first scenario, in percent of all its CPUs.
     pub(crate) busy_before_percent: f64,
@@ -47,7 +49,7 @@ impl Setting {
                 .filter(|line| line.starts_with("processor"))
                 .count(),
             filesystem: filesystem(work_dir),
-            arguments: std::env::args().skip(1).collect(),
+            arguments: without_tokens(&std::env::args().skip(1).collect::<Vec<_>>()),
             rounds,
             busy_before_percent: cpu::busy_percent(),
             stolen_ms: 0.0,

@@ -4,12 +4,14 @@ mod execs;
 mod files;
 mod measure;
 mod sample;
+mod service;
+mod trees;
 mod tunnel;
 mod turns;
 
 use std::pin::Pin;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::bench::Bench;
 use crate::results::ScenarioResults;
@@ -31,15 +33,44 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [files::TABLE, execs::TABLE, tunnel::TABLE]
-        .into_iter()
-        .flatten()
+    [
+        files::TABLE,
+        trees::TABLE,
+        execs::TABLE,
+        tunnel::TABLE,
+        service::TABLE,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Those that are named, each once; `all` are all, `fanout-*` those that begin so.
+pub(crate) fn chosen(names: &[impl AsRef<str>]) -> Result<Vec<&'static Scenario>> {
+    let mut chosen: Vec<&Scenario> = Vec::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        let fits = |scenario: &Scenario| match name.strip_suffix('*') {
+            Some(start) => scenario.name.starts_with(start),
+            None => name == "all" || name == scenario.name,
+        };
+        let fitting: Vec<_> = all().filter(|scenario| fits(scenario)).collect();
+        ensure!(
+            !fitting.is_empty(),
+            "no scenario is called {name:?}; `ringbench list` shows them"
+        );
+        for scenario in fitting {
+            if chosen.iter().all(|known| known.name != scenario.name) {
+                chosen.push(scenario);
+            }
+        }
+    }
+    Ok(chosen)
 }
 
 impl Scenario {
     /// Runs it. A failure stands in the results beside what was measured before it.
     pub(crate) async fn measure(&self, bench: &Bench) -> ScenarioResults {
         bench.progress.borrow_mut().begin(self.name);
+        bench.pace.begin();
         let mut out = ScenarioResults {
             name: self.name.to_owned(),
             title: self.title.to_owned(),
@@ -64,6 +95,13 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scenario_that_is_named_twice_runs_once() {
+        let chosen = chosen(&["get-1g", "get-*", "get-1g"]).expect("there is one");
+        let named = chosen.iter().filter(|scenario| scenario.name == "get-1g");
+        assert_eq!(named.count(), 1);
+    }
 
     #[test]
     fn no_two_scenarios_share_a_name() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::sample::{Sample, Sorted};
 use crate::bench::Bench;
@@ -23,8 +23,9 @@ impl Entrant for Target {
 
 /// Checks every entrant once, unmeasured, then measures each once per round, in order.
 ///
-/// `check` must look at every byte. An entrant whose check fails as [`Unsupported`] is left out; any other error ends
-/// the scenario, with the rounds before it kept. So does Ctrl-C, without an error.
+/// `check` must look at every byte. An entrant whose check fails is left out: as [`Unsupported`] with a note, else the
+/// scenario has failed, but the others are measured. An error later on ends the scenario, with the rounds before it
+/// kept. So does Ctrl-C, without an error.
 pub(crate) async fn take_turns<E: Entrant>(
     bench: &Bench,
     out: &mut ScenarioResults,
@@ -33,7 +34,11 @@ pub(crate) async fn take_turns<E: Entrant>(
     mut measure: impl AsyncFnMut(&E) -> Result<Sample>,
 ) -> Result<()> {
     let mut fit = Vec::new();
+    let mut unfit = Vec::new();
     for entrant in entrants.drain(..) {
+        if bench.stop.is_set() {
+            break;
+        }
         let outcome = patiently(check(&entrant)).await;
         match outcome {
             Ok(()) => fit.push(entrant),
@@ -41,19 +46,18 @@ pub(crate) async fn take_turns<E: Entrant>(
                 let why = error.to_string();
                 skip(bench, out, entrant.name(), &why);
             }
-            Err(error) => {
-                return Err(error.context(format!("{} failed the check", entrant.name())));
-            }
-        }
-        if bench.stop.is_set() {
-            return Ok(());
+            Err(error) => unfit.push(format!("{} failed the check: {error:#}", entrant.name())),
         }
     }
     let mut sorted = Sorted::default();
     let mut whole = 0;
     let outcome = rounds(bench, out, &fit, &mut sorted, &mut whole, &mut measure).await;
     sorted.close(out, whole);
-    outcome
+    if let Err(error) = outcome {
+        unfit.push(format!("{error:#}"));
+    }
+    ensure!(unfit.is_empty(), unfit.join("; "));
+    Ok(())
 }
 
 async fn rounds<E: Entrant>(
@@ -64,17 +68,22 @@ async fn rounds<E: Entrant>(
     whole: &mut usize,
     measure: &mut impl AsyncFnMut(&E) -> Result<Sample>,
 ) -> Result<()> {
-    for round in 1..=bench.rounds {
+    if entrants.is_empty() {
+        return Ok(());
+    }
+    while bench.pace.goes_on(*whole) {
+        let round = *whole + 1;
         for entrant in entrants {
-            let sample = patiently(measure(entrant)).await;
-            let sample = sample.with_context(|| format!("{}, round {round}", entrant.name()))?;
-            sorted.add(out, entrant.name(), sample)?;
             if bench.stop.is_set() {
                 return Ok(());
             }
+            let sample = patiently(measure(entrant)).await;
+            let sample = sample.with_context(|| format!("{}, round {round}", entrant.name()))?;
+            sorted.add(out, entrant.name(), sample)?;
         }
         *whole = round;
-        bench.progress.borrow().round(round, bench.rounds);
+        let (shown, share) = bench.pace.shown(round);
+        bench.progress.borrow().round(&shown, share);
     }
     Ok(())
 }

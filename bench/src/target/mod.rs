@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Pid;
 
 use crate::load::{Connection, Endpoint, Manner, Request};
-use crate::results::TargetInfo;
+use crate::results::{TargetInfo, without_tokens};
 
-pub(crate) use process::{Placement, Process, run_program};
+pub(crate) use process::{Placement, Process, Spent, run_program};
 pub(crate) use spec::{Dialect, Source, Spec};
 
 /// A daemon that can be reached.
@@ -35,7 +35,24 @@ impl Target {
         flags: &[&str],
         dir: &Path,
     ) -> Result<Self> {
-        let target = match &spec.source {
+        let target = Self::start(spec, placement, flags, dir)?;
+        if target.dialect == Dialect::Guest {
+            target
+                .bootstrap()
+                .await
+                .with_context(|| target.name.clone())?;
+        }
+        Ok(target)
+    }
+
+    /// Starts or finds the daemon: it can be connected to, and was told nothing.
+    pub(crate) fn start(
+        spec: &Spec,
+        placement: Placement,
+        flags: &[&str],
+        dir: &Path,
+    ) -> Result<Self> {
+        Ok(match &spec.source {
             Source::Running {
                 address,
                 token,
@@ -69,14 +86,7 @@ impl Target {
                     process: Some(process),
                 }
             }
-        };
-        if target.dialect == Dialect::Guest {
-            target
-                .bootstrap()
-                .await
-                .with_context(|| target.name.clone())?;
-        }
-        Ok(target)
+        })
     }
 
     /// Installs our token where none is installed yet (guest HTTP contract, section 3).
@@ -128,7 +138,7 @@ impl Target {
             Source::Command(words) => {
                 let program = words.first().and_then(|word| which(word));
                 let size = program.and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
-                (Some(shell_words::join(words)), size)
+                (Some(without_tokens(words).join(" ")), size)
             }
         };
         TargetInfo {

@@ -3,15 +3,18 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
 use super::{TOKEN, which};
 use crate::cpu;
+use crate::stop::Ward;
 
 /// Where a process may run, with all its threads and children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,8 +29,9 @@ pub(crate) enum Placement {
 /// A server that we started. Ended when dropped.
 pub(crate) struct Process {
     child: Child,
+    _ward: Option<Ward>,
     /// Held open, so that it can go on printing.
-    _stdout: Option<ChildStdout>,
+    stdout: Option<ChildStdout>,
 }
 
 impl Process {
@@ -71,16 +75,16 @@ impl Process {
             None => Stdio::piped(),
         });
         let mut child = launch(command, placement, log)?;
-        let mut stdout = child.stdout.take();
-        let announced = stdout.as_mut().map(announced);
         // From here on it is ended whatever happens.
-        let process = Self {
+        let mut process = Self {
+            _ward: Ward::of(Pid::from_child(&child)),
+            stdout: child.stdout.take(),
             child,
-            _stdout: stdout,
         };
-        let address = match (given, announced) {
+        let address = match (given, &mut process.stdout) {
             (Some(address), _) => process.await_port(address)?,
-            (None, announced) => announced.context("it has no output")??,
+            (None, Some(stdout)) => announced(stdout)?,
+            (None, None) => bail!("it has no output"),
         };
         Ok((process, address))
     }
@@ -92,7 +96,7 @@ impl Process {
                 start.elapsed() < START_PATIENCE,
                 "it cannot be reached at {address}"
             );
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(KNOCK_EVERY);
         }
         Ok(address)
     }
@@ -163,6 +167,8 @@ fn launch(mut command: Command, placement: Placement, log: &Path) -> Result<Chil
         // Else a transfer of a few GiB is refused on a disk that is nearly full.
         .env("RINGD_DISK_RESERVE_BYTES", "0");
     command.stdin(Stdio::null()).stderr(File::create(log)?);
+    // Ctrl-C on a terminal is for us, and what we measure goes on meanwhile.
+    command.process_group(0);
     // The child inherits the pin of the thread that starts it.
     match placement {
         Placement::ServerCpu => cpu::pin(cpu::SERVER_CPU)?,
@@ -175,6 +181,13 @@ fn launch(mut command: Command, placement: Placement, log: &Path) -> Result<Chil
 
 /// Reads `listening tcp://ADDRESS`. A server that ends first closes its stdout, so this does not hang on one.
 fn announced(stdout: &mut ChildStdout) -> Result<SocketAddr> {
+    let mut look = [PollFd::new(&*stdout, PollFlags::IN)];
+    let patience = Timespec::try_from(START_PATIENCE)?;
+    let is_there = rustix::event::poll(&mut look, Some(&patience))? > 0;
+    ensure!(
+        is_there,
+        "it said nothing in {START_PATIENCE:?}: a server whose command has no {{port}} says `listening tcp://ADDRESS`"
+    );
     let mut line = String::new();
     BufReader::with_capacity(1, stdout.take(256)).read_line(&mut line)?;
     let Some(address) = line.trim().strip_prefix("listening tcp://") else {
@@ -191,4 +204,6 @@ fn tail(log: &Path) -> String {
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(3);
+/// Short, since the time that a daemon takes to start is measured.
+const KNOCK_EVERY: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -81,6 +81,23 @@ impl Spec {
         })
     }
 
+    /// A ringd of ours.
+    pub(crate) fn ringd(name: &str, program: &str) -> Self {
+        let words = [program, "serve", "--listen", "127.0.0.1:0"];
+        let words = [&words[..], &["--max-body-bytes", MAX_BODY]].concat();
+        Self::of_words(name, Dialect::Guest, &words)
+    }
+
+    /// One that is started with `words`.
+    pub(crate) fn of_words(name: &str, dialect: Dialect, words: &[&str]) -> Self {
+        let words = words.iter().map(|word| (*word).to_owned());
+        Self {
+            name: name.to_owned(),
+            dialect,
+            source: Source::Command(words.collect()),
+        }
+    }
+
     /// True when we start it, so that a fresh one can be had.
     pub(crate) fn is_spawned(&self) -> bool {
         matches!(self.source, Source::Command(_))
@@ -120,6 +137,9 @@ fn address(url: &str) -> Result<SocketAddr> {
         .next()
         .with_context(|| format!("{authority:?} has no address"))
 }
+
+/// No transfer of ours is larger.
+const MAX_BODY: &str = "17179869184";
 
 #[cfg(test)]
 mod tests {
