@@ -36,6 +36,9 @@ pub(crate) struct Sizes {
     /// What the program of a fan-out writes, in MiB.
     #[arg(long = "fanout", value_name = "MIB", default_value_t = 16, value_parser = at_least_one)]
     pub(crate) fanout_mib: usize,
+    /// Most followers of a fan-out, whatever its name says.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(5..))]
+    pub(crate) followers: u16,
     /// Connections of the flood.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
     pub(crate) connections: usize,

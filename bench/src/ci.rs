@@ -60,28 +60,42 @@ impl Program {
 }
 
 /// One scenario of each kind that matters and is steady, for a gate of five minutes.
-pub(crate) const GATE: &[&str] = &["get-1g"];
+pub(crate) const GATE: &[&str] = &[
+    "get-4k",
+    "get-64k-c16",
+    "get-1g",
+    "put-1g",
+    "tar-get-20k",
+    "tar-put-20k",
+    "exec-poll",
+    "exec-storm",
+    "fanout-50",
+    "health",
+    "start-up",
+];
 
-/// Their sizes: a round of each takes a second or two.
+/// Their sizes: small, since many short rounds say more than few long ones.
 pub(crate) const GATE_SIZES: Sizes = Sizes {
-    large_mib: 512,
-    files: 5000,
+    large_mib: 256,
+    files: 4000,
     entries: 20_000,
-    requests: 5000,
+    requests: 3000,
     execs: 500,
     fanout_mib: 4,
+    followers: 500,
     connections: 200,
     rate: 2000,
 };
 
 /// The sizes that show whether it works, and nothing else.
 pub(crate) const SMOKE_SIZES: Sizes = Sizes {
-    large_mib: 8,
+    large_mib: 2,
     files: 200,
     entries: 500,
     requests: 100,
     execs: 40,
     fanout_mib: 1,
+    followers: 20,
     connections: 50,
     rate: 500,
 };

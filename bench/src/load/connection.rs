@@ -316,6 +316,21 @@ impl Connection {
         outcome
     }
 
+    /// Waits for the head of the response. Tells it, and what has come behind it.
+    pub(super) async fn head(&mut self) -> Result<(Head, Vec<u8>)> {
+        let mut early = Vec::new();
+        loop {
+            if let Some(head) = self.incoming.head() {
+                return Ok((head.clone(), early));
+            }
+            self.receive(|_, bytes| {
+                early.extend_from_slice(bytes);
+                Ok(())
+            })
+            .await?;
+        }
+    }
+
     /// The head of the present response, once it is there.
     pub(crate) fn present_head(&self) -> Option<&Head> {
         self.incoming.head()

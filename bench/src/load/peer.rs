@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::net::TcpListener;
 
-use super::{Connection, Endpoint, Manner};
+use super::{Connection, Endpoint, Manner, Request};
 
 /// One end of it.
 pub(crate) struct Peer {
     connection: Connection,
+    room: Vec<u8>,
 }
 
 impl Peer {
@@ -24,32 +25,52 @@ impl Peer {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
         let connection = Connection::over(stream, &nobody(address), manner)?;
-        Ok(Self { connection })
+        Ok(Self::of(connection))
     }
 
     pub(crate) fn connect(address: SocketAddr, manner: Manner) -> Result<Self> {
         let connection = Connection::open(&nobody(address), manner)?;
-        Ok(Self { connection })
+        Ok(Self::of(connection))
+    }
+
+    /// Asks a proxy to connect to `address` (RFC 9110, section 9.3.6).
+    pub(crate) async fn through(mut proxy: Connection, address: SocketAddr) -> Result<Self> {
+        let authority = address.to_string();
+        proxy.send(Request::of("CONNECT", &authority, b"")).await?;
+        let (head, early) = proxy.head().await?;
+        ensure!(
+            head.status == 200 && early.is_empty(),
+            "CONNECT {authority} answered {}: {}",
+            head.status,
+            String::from_utf8_lossy(&early)
+        );
+        Ok(Self::of(proxy))
+    }
+
+    fn of(connection: Connection) -> Self {
+        Self {
+            connection,
+            room: vec![0; ROOM_BYTES],
+        }
     }
 
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.connection.send_bytes(bytes).await
     }
 
-    /// Receives what is there and shows it to `sink`, until `bytes` bytes came.
+    /// Receives `bytes` bytes and shows them to `sink`.
     pub(crate) async fn receive(
         &mut self,
-        room: &mut [u8],
         bytes: u64,
         mut sink: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut left = bytes;
         while left > 0 {
-            let most = usize::try_from(left).unwrap_or(usize::MAX).min(room.len());
-            match self.connection.receive_raw(&mut room[..most]).await? {
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(ROOM_BYTES);
+            match self.connection.receive_raw(&mut self.room[..most]).await? {
                 0 => bail!("the connection ended {left} bytes early"),
                 count => {
-                    sink(&room[..count])?;
+                    sink(&self.room[..count])?;
                     left -= count as u64;
                 }
             }
@@ -65,6 +86,16 @@ impl Peer {
         }
         Ok(())
     }
+
+    /// Waits for the other side to end the connection. Not for one that spins.
+    pub(crate) async fn ended(&mut self) -> Result<()> {
+        let received = self.connection.receive_raw(&mut self.room);
+        let Ok(received) = tokio::time::timeout(PATIENCE, received).await else {
+            bail!("the connection did not end within {PATIENCE:?}");
+        };
+        ensure!(received? == 0, "something came instead of the end");
+        Ok(())
+    }
 }
 
 fn nobody(address: SocketAddr) -> Endpoint {
@@ -75,3 +106,4 @@ fn nobody(address: SocketAddr) -> Endpoint {
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
+const ROOM_BYTES: usize = 64 << 10;

@@ -5,13 +5,20 @@ use anyhow::{Context, Result, bail, ensure};
 /// A binary message in one frame, ready to be sent again and again.
 pub(crate) struct Frame {
     sealed: Vec<u8>,
+    header_bytes: usize,
 }
 
 impl Frame {
     pub(crate) fn of(payload: &[u8]) -> Self {
+        let sealed = sealed(BINARY, payload);
         Self {
-            sealed: sealed(BINARY, payload),
+            header_bytes: sealed.len() - payload.len(),
+            sealed,
         }
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.sealed[self.header_bytes..]
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -273,6 +280,7 @@ mod tests {
         assert_eq!(sealed(BINARY, b"hi"), b"\x82\x82\0\0\0\0hi");
         assert_eq!(sealed(BINARY, &[1; 126])[..8], *b"\x82\xfe\x00\x7e\0\0\0\0");
         let huge = sealed(BINARY, &[1; 65_536]);
+        assert_eq!(Frame::of(b"hi").payload(), b"hi");
         assert_eq!(huge[..14], *b"\x82\xff\0\0\0\0\0\x01\0\0\0\0\0\0");
     }
 }

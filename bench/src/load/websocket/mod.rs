@@ -30,17 +30,7 @@ impl WebSocket {
         );
         let request = Request::get(target).with(&fields);
         connection.send(request).await?;
-        let mut inbox = Inbox::default();
-        let mut early = Vec::new();
-        while connection.present_head().is_none() {
-            connection
-                .receive(|_, bytes| {
-                    early.extend_from_slice(bytes);
-                    Ok(())
-                })
-                .await?;
-        }
-        let head = connection.present_head().context("the head is there")?;
+        let (head, early) = connection.head().await?;
         if head.status != 101 {
             let sentence = format!("GET {target} answered {}", head.status);
             return Err(refusal(head.status, sentence));
@@ -50,6 +40,7 @@ impl WebSocket {
             "the answer to the handshake is not for our key: {:?}",
             head.websocket_accept
         );
+        let mut inbox = Inbox::default();
         inbox.take(&early, &mut |_| bail!("a message came before any was sent"))?;
         Ok(Self { connection, inbox })
     }
@@ -150,7 +141,7 @@ mod tests {
     use tungstenite::Message;
 
     use super::*;
-    use crate::load::{Endpoint, Manner, start};
+    use crate::load::{Endpoint, Manner, Unsupported, start};
 
     #[test]
     fn the_answer_to_a_key_is_that_of_the_standard() {

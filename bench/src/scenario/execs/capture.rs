@@ -100,15 +100,19 @@ pub(super) async fn unwatched(
         bench,
         out,
         pairs,
-        async |pair| alone(bench, &pair.pinned, writer).await.map(drop),
+        async |pair| {
+            alone(bench, &pair.pinned, writer, CHECKED_BYTES)
+                .await
+                .map(drop)
+        },
         async |pair| {
             let bytes = bytes(bench);
             let mut sample = Sample::default();
-            let pinned = alone(bench, &pair.pinned, writer).await?;
+            let pinned = alone(bench, &pair.pinned, writer, bytes).await?;
             sample.put(CPU, pinned.reading.cpu_per_gib(bytes));
             let usual = match &pair.free {
                 Some(free) => {
-                    let free = floating(pair, alone(bench, free, writer)).await?;
+                    let free = floating(pair, alone(bench, free, writer, bytes)).await?;
                     sample.put(CPU_BOTH, free.reading.cpu_per_gib(bytes));
                     sample.put(RATE_ONE_CPU, gib(bytes) / pinned.end_s);
                     free
@@ -134,8 +138,7 @@ struct Alone {
 }
 
 /// One run without a follower. The result is checked.
-async fn alone(bench: &Bench, target: &Target, writer: Writer) -> Result<Alone> {
-    let bytes = bytes(bench);
+async fn alone(bench: &Bench, target: &Target, writer: Writer, bytes: u64) -> Result<Alone> {
     let mut connection = target.connect(Manner::Ring)?;
     if target.dialect == Dialect::Bare {
         return bare(target, writer, bytes, &mut connection).await;
@@ -234,7 +237,9 @@ pub(super) async fn watched(bench: &Bench, out: &mut ScenarioResults, form: Form
         pairs,
         async |pair| {
             let target = &pair.pinned;
-            follow(bench, target, form, Writer::Small).await.map(drop)
+            follow(bench, target, form, (Writer::Small, CHECKED_BYTES))
+                .await
+                .map(drop)
         },
         async |pair| {
             let mut sample = Sample::default();
@@ -242,11 +247,12 @@ pub(super) async fn watched(bench: &Bench, out: &mut ScenarioResults, form: Form
                 (Writer::Small, CPU_TOLD, RATE_TOLD, MISSED),
                 (Writer::Large, CPU_TOLD_LARGE, RATE_TOLD_LARGE, MISSED_LARGE),
             ] {
-                let (pinned, told) = follow(bench, &pair.pinned, form, writer).await?;
+                let work = (writer, bytes(bench));
+                let (pinned, told) = follow(bench, &pair.pinned, form, work).await?;
                 sample.put(cpu, pinned.cpu_per_gib(told));
                 sample.put(missed, 100.0 * (1.0 - told as f64 / bytes(bench) as f64));
                 sample.bound_by_load(pinned.is_load_bound());
-                let usual = follow(bench, pair.usual(), form, writer);
+                let usual = follow(bench, pair.usual(), form, work);
                 let (usual, told) = floating(pair, usual).await?;
                 sample.put(rate, usual.gib_per_s(told));
                 if writer == Writer::Small {
@@ -265,9 +271,9 @@ async fn follow(
     bench: &Bench,
     target: &Target,
     form: Form,
-    writer: Writer,
+    (writer, bytes): (Writer, u64),
 ) -> Result<(Reading, u64)> {
-    let script = Rc::new(Script::zeros(bytes(bench)));
+    let script = Rc::new(Script::zeros(bytes));
     let mut connection = target.connect(Manner::Ring)?;
     let mut follower = Follower::new(target.connect(Manner::Ring)?);
     let id = fresh_id(bench);
@@ -292,6 +298,8 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1024 * MIB) as f64
 }
 
+/// What is written in the check; the results of all later runs are compared, too.
+const CHECKED_BYTES: u64 = MIB;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A NUL in JSON.
 const ZERO: &[u8] = b"\\u0000";

@@ -51,6 +51,7 @@ impl Lines {
 
 /// `count` followers, all of whom read.
 pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults, count: usize) -> Result<()> {
+    let count = allowed(bench, out, count);
     let contenders = contenders(bench, out).await?;
     let (few, lines) = lines(bench, out)?;
     take_turns(
@@ -77,24 +78,27 @@ pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults, count: usize) 
 
 /// 500 followers, a fifth of whom never read, against those who do without the others.
 pub(super) async fn stalled(bench: &Bench, out: &mut ScenarioResults) -> Result<()> {
+    let count = allowed(bench, out, ALL);
+    let stalled = count / 5;
+    let reading = count - stalled;
     let contenders = contenders(bench, out).await?;
     let (few, lines) = lines(bench, out)?;
     out.notes.push(format!(
-        "{READING} read and {STALLED} do not; beside that {READING} alone. CPU is divided by the lines of those who read."
+        "{reading} read and {stalled} do not; beside that {reading} alone. CPU is divided by the lines of those who read."
     ));
     take_turns(
         bench,
         out,
         contenders,
         async |one| {
-            let fan = fan_out(bench, one, &few, READING, STALLED).await?;
+            let fan = fan_out(bench, one, &few, reading, stalled).await?;
             ensure!(fan.delivered > 0, "nothing was told");
             Ok(())
         },
         async |one| {
-            let alone = fan_out(bench, one, &lines, READING, 0).await?;
-            let beside = fan_out(bench, one, &lines, READING, STALLED).await?;
-            let wanted = lines.script.total() as f64 * READING as f64;
+            let alone = fan_out(bench, one, &lines, reading, 0).await?;
+            let beside = fan_out(bench, one, &lines, reading, stalled).await?;
+            let wanted = lines.script.total() as f64 * reading as f64;
             let mut sample = Sample::default();
             sample.put(CPU, beside.cpu_us());
             sample.put(DELAY, beside.reading.wall_s / alone.reading.wall_s);
@@ -109,6 +113,16 @@ pub(super) async fn stalled(bench: &Bench, out: &mut ScenarioResults) -> Result<
         },
     )
     .await
+}
+
+/// So many followers, if the run allows them.
+fn allowed(bench: &Bench, out: &mut ScenarioResults, count: usize) -> usize {
+    let most = usize::from(bench.sizes.followers);
+    if count > most {
+        out.notes
+            .push(format!("Only {most} followers: this run allows no more."));
+    }
+    count.min(most)
 }
 
 async fn contenders<'a>(bench: &'a Bench, out: &mut ScenarioResults) -> Result<Vec<Contender<'a>>> {
@@ -219,5 +233,5 @@ const LINE_BYTES: usize = 2048;
 /// Waits for a line of standard input, then writes so many lines of a file, each with one call.
 const WRITER: &str = r#"read go; exec dd if="$0" count="$1" bs=2048 2>/dev/null"#;
 const FEW: usize = 32;
-const READING: usize = 400;
-const STALLED: usize = 100;
+/// Followers of the scenario with stalled ones.
+const ALL: usize = 500;

@@ -1,5 +1,6 @@
 //! TCP connections that a target relays through a WebSocket (guest HTTP contract, section 8).
 
+mod near;
 mod pingpong;
 mod stream;
 
@@ -11,7 +12,9 @@ use tokio::net::TcpListener;
 use super::Scenario;
 use crate::bench::Needs;
 use crate::load::{Manner, Peer, WebSocket};
-use crate::target::Target;
+use crate::target::{Dialect, Target};
+
+use near::Near;
 
 pub(super) const TABLE: &[Scenario] = &[
     Scenario {
@@ -27,13 +30,22 @@ pub(super) const TABLE: &[Scenario] = &[
 ];
 
 /// The program behind the tunnel is this one: the target must reach it.
-const NEEDS: Needs = Needs::GUEST.shared_files();
+const NEEDS: Needs = Needs::dialects(&[Dialect::Guest, Dialect::Bare]).shared_files();
+/// What readers must know of the bare loop.
+const BARE: &str = "bare splices between two sockets, without frames.";
 
 /// Both ends of a new tunnel: ours, and that of the program behind it.
-async fn dug(target: &Target, manner: Manner) -> Result<(WebSocket, Peer)> {
+async fn dug(target: &Target, manner: Manner) -> Result<(Near, Peer)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let route = format!("/v1/tcp?port={}", listener.local_addr()?.port());
-    let socket = WebSocket::open(target.connect(manner)?, &route).await?;
-    let peer = Peer::accept(&listener, manner).await;
-    Ok((socket, peer.context("the tunnel leads nowhere")?))
+    let address = listener.local_addr()?;
+    let connection = target.connect(manner)?;
+    let near = match target.dialect {
+        Dialect::Bare => Near::Plain(Peer::through(connection, address).await?),
+        _ => {
+            let route = format!("/v1/tcp?port={}", address.port());
+            Near::Framed(WebSocket::open(connection, &route).await?)
+        }
+    };
+    let far = Peer::accept(&listener, manner).await;
+    Ok((near, far.context("the tunnel leads nowhere")?))
 }

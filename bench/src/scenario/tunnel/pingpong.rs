@@ -8,9 +8,10 @@ use tokio::net::TcpListener;
 
 use super::super::turns::Entrant;
 use super::super::{Sample, measure, opened, take_turns};
-use super::{NEEDS, dug};
+use super::near::Near;
+use super::{BARE, NEEDS, dug};
 use crate::bench::Bench;
-use crate::load::{Frame, Latencies, Manner, Peer, WebSocket};
+use crate::load::{Frame, Latencies, Manner, Peer};
 use crate::results::{Metric, ScenarioResults};
 use crate::target::{Placement, Target};
 
@@ -40,6 +41,7 @@ pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults) -> Result<()> 
         "Both ends are in one thread of the load, which never sleeps; direct is a connection between them without a tunnel."
             .to_owned(),
     );
+    out.notes.push(BARE.to_owned());
     let targets = opened(bench, out, NEEDS, Placement::ServerCpu).await?;
     let ways = targets.into_iter().map(Way::Tunnel);
     let ways = ways.chain([Way::Direct]).collect();
@@ -66,64 +68,38 @@ pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults) -> Result<()> 
 async fn times(way: &Way, count: usize) -> Result<(Latencies, Option<f64>)> {
     match way {
         Way::Tunnel(target) => {
-            let (mut socket, mut peer) = dug(target, Manner::Spin).await?;
-            let trips = through(&mut socket, &mut peer, count);
+            let (mut near, mut far) = dug(target, Manner::Spin).await?;
+            let trips = trips(&mut near, &mut far, count);
             let (reading, times) = measure(target, trips).await?;
-            socket.close().await?;
+            near.close().await?;
             Ok((times, reading.cpu_us_each(count)))
         }
         Way::Direct => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            let mut near = Peer::connect(listener.local_addr()?, Manner::Spin)?;
+            let near = Peer::connect(listener.local_addr()?, Manner::Spin)?;
             let mut far = Peer::accept(&listener, Manner::Spin).await?;
-            let times = beside(&mut near, &mut far, count).await?;
+            let times = trips(&mut Near::Plain(near), &mut far, count).await?;
             Ok((times, None))
         }
     }
 }
 
-async fn through(socket: &mut WebSocket, peer: &mut Peer, count: usize) -> Result<Latencies> {
+async fn trips(near: &mut Near, far: &mut Peer, count: usize) -> Result<Latencies> {
     let mut times = Latencies::new();
     for byte in (0..=u8::MAX).cycle().take(count) {
         let frame = Frame::of(&[byte]);
-        let start = Instant::now();
-        socket.send(&frame).await?;
-        echo(peer).await?;
-        let mut back = None;
-        while back.is_none() {
-            let sink = |bytes: &[u8]| {
-                ensure!(back.is_none() && bytes == [byte], "a wrong byte came back");
-                back = Some(byte);
-                Ok(())
-            };
-            socket.receive(sink).await?;
-        }
-        times.record_since(start);
-    }
-    Ok(times)
-}
-
-async fn beside(near: &mut Peer, far: &mut Peer, count: usize) -> Result<Latencies> {
-    let mut times = Latencies::new();
-    for byte in (0..=u8::MAX).cycle().take(count) {
-        let start = Instant::now();
-        near.send(&[byte]).await?;
-        echo(far).await?;
-        let check = |bytes: &[u8]| {
-            ensure!(bytes == [byte], "a wrong byte came back");
+        let is_it = |bytes: &[u8]| {
+            ensure!(bytes == [byte], "a wrong byte came out");
             Ok(())
         };
-        near.receive(&mut [0], 1, check).await?;
+        let start = Instant::now();
+        near.send(&frame).await?;
+        far.receive(1, is_it).await?;
+        far.send(&[byte]).await?;
+        near.receive(1, is_it).await?;
         times.record_since(start);
     }
     Ok(times)
-}
-
-/// Sends one byte back.
-async fn echo(peer: &mut Peer) -> Result<()> {
-    let mut byte = [0];
-    peer.receive(&mut byte, 1, |_| Ok(())).await?;
-    peer.send(&byte).await
 }
 
 const CHECKED: usize = 256;

@@ -1,13 +1,14 @@
 //! A stream through a tunnel, one way after the other.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join;
 
 use super::super::{GROWTH, LOAD, Sample, measure, opened, take_turns};
-use super::{NEEDS, dug};
+use super::near::Near;
+use super::{BARE, NEEDS, dug};
 use crate::bench::Bench;
 use crate::fixture::{MIB, Noise};
-use crate::load::{Frame, Manner, Peer, WebSocket};
+use crate::load::{Frame, Manner, Peer};
 use crate::results::{Metric, ScenarioResults};
 use crate::target::{Placement, Target};
 
@@ -22,6 +23,7 @@ pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults) -> Result<()> 
         "Our messages have 64 KiB, and a mask of zeros. Both ends are in the load's process, and drop what comes uncopied."
             .to_owned(),
     );
+    out.notes.push(BARE.to_owned());
     let targets = opened(bench, out, NEEDS, Placement::ServerCpu).await?;
     take_turns(
         bench,
@@ -37,28 +39,28 @@ async fn sample(bench: &Bench, target: &Target) -> Result<Sample> {
     let bytes = bench.sizes.large_mib * MIB;
     let block = vec![0x5a; BLOCK_BYTES];
     let frame = Frame::of(&block);
-    let (mut socket, mut peer) = dug(target, Manner::Ready).await?;
+    let (mut near, mut far) = dug(target, Manner::Ready).await?;
     let (inward, _) = measure(target, {
         let sent = async {
             for _ in 0..bytes / BLOCK_BYTES as u64 {
-                socket.send(&frame).await?;
+                near.send(&frame).await?;
             }
             Ok(())
         };
-        try_join(sent, peer.discard(bytes))
+        try_join(sent, far.discard(bytes))
     })
     .await?;
     let (outward, _) = measure(target, {
         let sent = async {
             for _ in 0..bytes / BLOCK_BYTES as u64 {
-                peer.send(&block).await?;
+                far.send(&block).await?;
             }
             Ok(())
         };
-        try_join(sent, socket.discard(bytes))
+        try_join(sent, near.discard(bytes))
     })
     .await?;
-    socket.close().await?;
+    near.close().await?;
     let mut sample = Sample::default();
     let both = inward.cpu_s.zip(outward.cpu_s);
     let gib = (2 * bytes) as f64 / (1024 * MIB) as f64;
@@ -76,43 +78,38 @@ async fn sample(bench: &Bench, target: &Target) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Sends noise both ways, in pieces of many sizes, and compares every byte.
+/// Sends noise both ways, in pieces of many sizes, and compares every byte; then one end ends the other.
 async fn check(target: &Target) -> Result<()> {
     let mut noise = vec![0; CHECKED_BYTES];
     Noise::new(13).fill(&mut noise);
-    let (mut socket, mut peer) = dug(target, Manner::Ready).await?;
-    into_the_guest(&mut socket, &mut peer, &noise).await?;
-    out_of_the_guest(&mut socket, &mut peer, &noise).await?;
-    socket.close().await.map(drop)
+    let (mut near, mut far) = dug(target, Manner::Ready).await?;
+    into_the_guest(&mut near, &mut far, &noise).await?;
+    out_of_the_guest(&mut near, &mut far, &noise).await?;
+    near.close().await?;
+    far.ended().await.context("behind a tunnel that was closed")
 }
 
-async fn into_the_guest(socket: &mut WebSocket, peer: &mut Peer, noise: &[u8]) -> Result<()> {
+async fn into_the_guest(near: &mut Near, far: &mut Peer, noise: &[u8]) -> Result<()> {
     let sent = async {
         for part in pieces(noise) {
-            socket.send(&Frame::of(part)).await?;
+            near.send(&Frame::of(part)).await?;
         }
         Ok(())
     };
     let mut received = Received { noise, bytes: 0 };
-    let mut room = vec![0; BLOCK_BYTES];
-    let taken = peer.receive(&mut room, noise.len() as u64, |bytes| received.take(bytes));
+    let taken = far.receive(noise.len() as u64, |bytes| received.take(bytes));
     try_join(sent, taken).await.map(drop)
 }
 
-async fn out_of_the_guest(socket: &mut WebSocket, peer: &mut Peer, noise: &[u8]) -> Result<()> {
+async fn out_of_the_guest(near: &mut Near, far: &mut Peer, noise: &[u8]) -> Result<()> {
     let sent = async {
         for part in pieces(noise) {
-            peer.send(part).await?;
+            far.send(part).await?;
         }
         Ok(())
     };
     let mut received = Received { noise, bytes: 0 };
-    let taken = async {
-        while received.bytes < noise.len() {
-            socket.receive(|bytes| received.take(bytes)).await?;
-        }
-        Ok(())
-    };
+    let taken = near.receive(noise.len() as u64, |bytes| received.take(bytes));
     try_join(sent, taken).await.map(drop)
 }
 
