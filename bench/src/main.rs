@@ -6,6 +6,7 @@ mod cli;
 mod compare;
 mod cpu;
 mod fixture;
+mod goals;
 mod load;
 mod memory;
 mod pace;

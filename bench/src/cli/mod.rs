@@ -2,6 +2,7 @@
 
 mod ci;
 mod compare;
+mod goals;
 mod run;
 
 use std::process::ExitCode;
@@ -29,6 +30,10 @@ enum Command {
     /// The exit status is 0 when no main figure is worse, 1 when one is or a scenario failed, 2 when there is nothing
     /// to compare, 130 when it was interrupted.
     Ci(Box<ci::Arguments>),
+    /// Prints what was promised about speed and memory, and what a run shows of it
+    ///
+    /// The exit status is 1 when a promise is not kept. What was not measured is not judged.
+    Goals(goals::Arguments),
     /// Prints the names of the scenarios and what happens in them.
     List,
 }
@@ -39,6 +44,7 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
         Command::Run(arguments) => run::run(*arguments),
         Command::Compare(compare) => Ok(compare.run()),
         Command::Ci(arguments) => ci::run(&arguments),
+        Command::Goals(arguments) => goals::run(&arguments),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);
