@@ -71,6 +71,10 @@ impl Progress {
     fn show(&self, share: f64, what: &str) {
         let Some(bar) = &self.bar else { return };
         let part = self.part(share);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a share of SCALE, of which nobody sees a fraction"
+        )]
         bar.set_position((part * SCALE as f64) as u64);
         bar.set_message(format!("{}: {what}{}", self.present, self.estimate(share)));
     }
