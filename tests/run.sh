@@ -19,6 +19,8 @@ need bsdtar libarchive-tools
 need prlimit util-linux
 need mkfs.ext4 e2fsprogs
 need python3 python3
+need git git
+need script bsdutils
 
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
     need pip3 python3-venv
