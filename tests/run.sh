@@ -21,6 +21,8 @@ need mkfs.ext4 e2fsprogs
 need nginx nginx-light
 need python3 python3
 need chromium chromium
+need git git
+need script bsdutils
 
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
     need pip3 python3-venv

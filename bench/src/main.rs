@@ -7,6 +7,7 @@ mod compare;
 mod cpu;
 mod fixture;
 mod gate;
+mod goals;
 mod load;
 mod memory;
 mod pace;

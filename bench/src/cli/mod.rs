@@ -3,6 +3,7 @@
 mod ci;
 mod compare;
 mod gate;
+mod goals;
 mod report;
 mod run;
 
@@ -33,6 +34,10 @@ enum Command {
     /// The exit status is 0 when no main figure is worse, 1 when one is or a scenario failed, 2 when there is nothing
     /// to compare, 130 when it was interrupted.
     Ci(Box<ci::Arguments>),
+    /// Prints what was promised about speed and memory, and what a run shows of it
+    ///
+    /// The exit status is 1 when a promise is not kept. What was not measured is not judged.
+    Goals(goals::Arguments),
     /// Prints the names of the scenarios and what happens in them.
     List,
 }
@@ -45,6 +50,7 @@ pub(crate) fn dispatch() -> Result<ExitCode> {
         Command::Gate(gate) => gate.run(),
         Command::Report(arguments) => report::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Ci(arguments) => ci::run(&arguments),
+        Command::Goals(arguments) => goals::run(&arguments),
         Command::List => {
             for scenario in scenario::all() {
                 println!("{:<16} {}", scenario.name, scenario.title);
