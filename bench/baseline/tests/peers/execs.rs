@@ -1,6 +1,7 @@
 //! Execs of `baseline axum`.
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine;
@@ -142,8 +143,15 @@ fn standard_input_that_was_not_asked_for_is_refused() {
     assert_eq!(answer.status, 404);
 }
 
+fn make_fifo(dir: &Path) -> PathBuf {
+    let fifo = dir.join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo can be run").success());
+    fifo
+}
+
 #[test]
-fn a_killed_exec_is_gone_when_the_answer_comes() {
+fn kill_ends_the_whole_group() {
     let peer = Peer::axum();
     let mut client = peer.client();
     start(&mut client, "e", "sleep 100 & sleep 100", false);
@@ -162,11 +170,35 @@ fn a_killed_exec_is_gone_when_the_answer_comes() {
 }
 
 #[test]
+fn kill_answers_when_the_group_is_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = make_fifo(dir.path());
+    let mark = dir.path().join("mark");
+    let script = format!(
+        "trap 'sleep 0.3; echo gone >{}; exit 3' TERM; : >{}; sleep 100 & wait",
+        mark.display(),
+        fifo.display()
+    );
+    let peer = Peer::axum();
+    let mut client = peer.client();
+    start(&mut client, "e", &script, false);
+    // Opened once the exec is past its trap.
+    std::fs::File::open(&fifo).expect("a FIFO");
+    assert_eq!(
+        client.post("/v1/exec/e/kill", &json!({})).json()["killed"],
+        true
+    );
+    assert_eq!(
+        std::fs::read_to_string(&mark).expect("it is past its sleep"),
+        "gone\n"
+    );
+    assert_eq!(follow(&mut client, "e", 0).1["exit_code"], 3);
+}
+
+#[test]
 fn sigterm_ends_the_server_and_its_execs() {
     let dir = tempfile::tempdir().expect("a directory");
-    let fifo = dir.path().join("fifo");
-    let made = Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.expect("mkfifo can be run").success());
+    let fifo = make_fifo(dir.path());
     let peer = Peer::axum();
     let script = format!("exec sleep 100 >{}", fifo.display());
     start(&mut peer.client(), "e", &script, false);
