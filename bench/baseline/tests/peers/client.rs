@@ -2,14 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::peer::TOKEN;
 
-/// No answer takes that long; without it a test that fails would hang.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Nothing takes that long; without it a test that fails would hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Client {
     pub(crate) stream: BufReader<TcpStream>,
@@ -78,7 +78,10 @@ impl Client {
             return answer;
         }
         if answer.field("transfer-encoding") == Some("chunked") {
+            let start = Instant::now();
             while let Some(chunk) = self.chunk() {
+                // Signs of life keep a stream of events going for ever.
+                assert!(start.elapsed() < PATIENCE, "no end: {}", answer.text());
                 answer.body.extend_from_slice(&chunk);
             }
         } else {

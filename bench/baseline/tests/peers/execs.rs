@@ -1,13 +1,14 @@
 //! Execs of `baseline axum`.
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::client::{Client, noise};
+use crate::client::{Client, PATIENCE, noise};
 use crate::peer::Peer;
 
 fn start(client: &mut Client, id: &str, script: &str, stdin: bool) {
@@ -142,11 +143,18 @@ fn standard_input_that_was_not_asked_for_is_refused() {
     assert_eq!(answer.status, 404);
 }
 
+fn make_fifo(dir: &Path) -> PathBuf {
+    let fifo = dir.join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo can be run").success());
+    fifo
+}
+
 #[test]
-fn a_killed_exec_is_gone_when_the_answer_comes() {
+fn kill_ends_the_whole_group() {
     let peer = Peer::axum();
     let mut client = peer.client();
-    start(&mut client, "e", "sleep 1000 & sleep 1000", false);
+    start(&mut client, "e", "sleep 100 & sleep 100", false);
     assert_eq!(client.post("/v1/exec/e/ack", &json!({})).status, 409);
     let kill = |client: &mut Client| client.post("/v1/exec/e/kill", &json!({})).json();
     assert_eq!(kill(&mut client), json!({ "exec_id": "e", "killed": true }));
@@ -162,17 +170,44 @@ fn a_killed_exec_is_gone_when_the_answer_comes() {
 }
 
 #[test]
+fn kill_answers_when_the_group_is_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = make_fifo(dir.path());
+    let mark = dir.path().join("mark");
+    let script = format!(
+        "trap 'sleep 0.3; echo gone >{}; exit 3' TERM; : >{}; sleep 100 & wait",
+        mark.display(),
+        fifo.display()
+    );
+    let peer = Peer::axum();
+    let mut client = peer.client();
+    start(&mut client, "e", &script, false);
+    // Opened once the exec is past its trap.
+    std::fs::File::open(&fifo).expect("a FIFO");
+    assert_eq!(
+        client.post("/v1/exec/e/kill", &json!({})).json()["killed"],
+        true
+    );
+    assert_eq!(
+        std::fs::read_to_string(&mark).expect("it is past its sleep"),
+        "gone\n"
+    );
+    assert_eq!(follow(&mut client, "e", 0).1["exit_code"], 3);
+}
+
+#[test]
 fn sigterm_ends_the_server_and_its_execs() {
     let dir = tempfile::tempdir().expect("a directory");
-    let fifo = dir.path().join("fifo");
-    let made = Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.expect("mkfifo can be run").success());
+    let fifo = make_fifo(dir.path());
     let peer = Peer::axum();
-    let script = format!("exec sleep 1000 >{}", fifo.display());
+    let script = format!("exec sleep 100 >{}", fifo.display());
     start(&mut peer.client(), "e", &script, false);
     // Opened once the exec has opened it too; at its end when the exec has ended.
     let mut fifo = std::fs::File::open(&fifo).expect("a FIFO");
     let (_, status) = peer.end();
     assert!(status.success(), "{status}");
-    assert_eq!(fifo.read(&mut [0]).expect("a read"), 0);
+    let (said, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.send(fifo.read(&mut [0])));
+    let count = end.recv_timeout(PATIENCE).expect("the exec has ended");
+    assert_eq!(count.expect("a read"), 0);
 }
