@@ -138,7 +138,7 @@ mod tests {
 
     use super::super::Unsupported;
     use super::*;
-    use crate::load::{Endpoint, Manner, Unsupported, start};
+    use crate::load::{Endpoint, Manner, start};
 
     #[test]
     fn the_answer_to_a_key_is_that_of_the_standard() {
