@@ -39,14 +39,22 @@ pub(crate) fn judge(results: &Results, ours: &str) -> Result<Vec<Goal>> {
 }
 
 /// A table for a reader.
-pub(crate) fn markdown(goals: &[Goal]) -> String {
+pub(crate) fn markdown(results: &Results, goals: &[Goal]) -> String {
     let count = |kept| goals.iter().filter(|goal| goal.is_kept == kept).count();
+    let setting = &results.setting;
     let mut out = format!(
         "{} of {} promises are kept, {} are not, {} were not measured.\n\n",
         count(Some(true)),
         goals.len(),
         count(Some(false)),
         count(None)
+    );
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "Measured on {} by `ringbench {}`. What was promised holds for the sizes that are the default.\n",
+        setting.date,
+        setting.arguments.join(" ").replace('`', "'")
     );
     out += "| promise | measured | kept |\n| --- | --- | --- |\n";
     for goal in goals {
@@ -55,7 +63,6 @@ pub(crate) fn markdown(goals: &[Goal]) -> String {
             Some(false) => "**no**",
             None => "",
         };
-        // Writing to a String cannot fail.
         let _ = writeln!(out, "| {} | {} | {kept} |", goal.promise, goal.measured);
     }
     out

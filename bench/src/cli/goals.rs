@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let results = Results::read(&arguments.results)?;
     let goals = judge(&results, &arguments.target)?;
     std::io::stdout()
-        .write_all(markdown(&goals).as_bytes())
+        .write_all(markdown(&results, &goals).as_bytes())
         .context("cannot write to standard output")?;
     let is_broken = goals.iter().any(|goal| goal.is_kept == Some(false));
     Ok(match is_broken {

@@ -27,7 +27,7 @@ fn results(series: &[Sketch]) -> Results {
         "format": "ringbench/1", "complete": true,
         "setting": {
             "date": "2026-01-01", "ringbench": "0", "kernel": "6", "processor": "P", "cpus": 2,
-            "filesystem": "ext4", "arguments": [], "rounds": 1, "busy_before_percent": 0.0, "stolen_ms": 0.0
+            "filesystem": "ext4", "arguments": ["run", "--size", "4"], "rounds": 1, "busy_before_percent": 0.0, "stolen_ms": 0.0
         },
         "targets": [{ "name": "ringd", "binary_bytes": 4 << 20 }],
         "scenarios": scenarios
@@ -240,17 +240,19 @@ fn a_figure_that_the_load_limited_is_marked() {
 
 #[test]
 fn what_was_not_run_is_not_judged() {
-    let goals = judge(&results(&[]), "ringd").expect("there is a ringd");
+    let results = results(&[]);
+    let goals = judge(&results, "ringd").expect("there is a ringd");
     let measured = goals.iter().filter(|goal| goal.is_kept.is_some());
     assert_eq!(
         measured.map(|goal| goal.promise).collect::<Vec<_>>(),
         ["release binary under 4 MiB"]
     );
-    let table = markdown(&goals);
+    let table = markdown(&results, &goals);
     assert!(
         table.starts_with("1 of 34 promises are kept, 0 are not, 33 were not measured."),
         "{table}"
     );
+    assert!(table.contains("`ringbench run --size 4`"), "{table}");
     assert!(
         table.contains("| idle RSS under 6 MiB | not measured |  |"),
         "{table}"
