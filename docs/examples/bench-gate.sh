@@ -6,8 +6,8 @@
 #   BASE      the commit to compare with (default: where HEAD left origin/main, else HEAD~1)
 #   MINUTES   how long to measure (default: 5)
 #
-# The exit status is 0 when nothing became worse, 1 when something did or a byte was wrong, and another one when nothing
-# could be compared. The verdict is printed; bench-gate/ holds it as Markdown and JUnit XML, beside the figures.
+# The exit status is 0 when nothing is known to be worse, 1 when something is or a byte was wrong, and another one when
+# nothing could be compared. The verdict is printed; bench-gate/ holds it as Markdown and JUnit XML, beside the figures.
 # $RINGBENCH is the program, if it is built already. $FAIL_ABOVE is how much worse a figure may be (default: 5%).
 
 set -eu
@@ -24,7 +24,7 @@ status=0
 "$RINGBENCH" ci ${base:+--base "$base"} --minutes "$minutes" --fail-above "${FAIL_ABOVE:-5%}" --out "$out" || status=$?
 
 case $status in
-0) echo "nothing became worse" ;;
+0) echo "nothing is known to be worse" ;;
 1) echo "something became worse or failed: see $out/comparison.md" ;;
 *) echo "nothing could be compared (status $status)" ;;
 esac
