@@ -15,7 +15,7 @@ use io_uring::{IoUring, opcode};
 use super::{Fd, driver, pool};
 
 /// Files per batch at most.
-pub const MOST: usize = 64;
+pub const MOST: usize = 256;
 
 /// A small file to read whole.
 #[derive(Clone)]

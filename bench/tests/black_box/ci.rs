@@ -44,7 +44,7 @@ impl Project {
         let code = format!(
             "fn main() {{
                 println!(\"listening tcp://{}\");
-                std::thread::sleep(std::time::Duration::from_secs(600));
+                std::thread::park_timeout(std::time::Duration::from_secs(600));
             }}",
             server.address
         );
