@@ -108,10 +108,9 @@ struct Slot {
 
 impl Ring {
     fn new() -> io::Result<Self> {
-        let entries = u32::try_from(MOST * 3).unwrap_or(256);
-        let ring = IoUring::new(entries)?;
-        ring.submitter()
-            .register_files_sparse(u32::try_from(MOST).unwrap_or(64))?;
+        let slots = u32::try_from(MOST).map_err(io::Error::other)?;
+        let ring = IoUring::new(slots * 3)?;
+        ring.submitter().register_files_sparse(slots)?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let bell = rustix::event::eventfd(0, flags)?;
         ring.submitter().register_eventfd(bell.as_raw_fd())?;

@@ -3,7 +3,6 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -97,16 +96,7 @@ fn smoke<'a>(words: &[&'a str]) -> Vec<&'a str> {
 /// Two servers and what they were asked, in order.
 fn servers() -> (StandIn, StandIn, Journal) {
     let journal = Journal::default();
-    let server = |name| {
-        let journal = Arc::clone(&journal);
-        StandIn::start(
-            name,
-            Nature {
-                journal,
-                ..Nature::default()
-            },
-        )
-    };
+    let server = |name| StandIn::noted(name, &journal);
     let (old, new) = (server("old"), server("new"));
     (old, new, journal)
 }

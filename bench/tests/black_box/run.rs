@@ -41,16 +41,7 @@ fn a_running_server_is_measured_by_url_and_token() {
 #[test]
 fn targets_take_turns_in_every_round() {
     let journal = Journal::default();
-    let server = |name| {
-        let journal = Arc::clone(&journal);
-        StandIn::start(
-            name,
-            Nature {
-                journal,
-                ..Nature::default()
-            },
-        )
-    };
+    let server = |name| StandIn::noted(name, &journal);
     let (a, b) = (server("a"), server("b"));
     let desk = Desk::new();
     let words = [
