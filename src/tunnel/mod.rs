@@ -1,0 +1,3 @@
+//! A byte path into the guest.
+
+pub mod secure;
