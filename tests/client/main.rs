@@ -1,4 +1,5 @@
-//! Foreign clients drive our daemon, on both drivers: the published Python client of the reference, curl, requests.
+//! Foreign clients drive our daemon, on both drivers: the published Python client of the reference, curl, requests,
+//! and the WebSocket clients of Python and Node.
 //!
 //! `tests/run.sh` makes the virtual environment that holds those in Python.
 
@@ -72,16 +73,21 @@ fn python() -> PathBuf {
 }
 
 fn check(driver: &str, script: &str) {
+    check_with(driver, Command::new(python()), script);
+}
+
+/// Runs a script that takes the daemon's address, the token and a directory.
+fn check_with(driver: &str, mut interpreter: Command, script: &str) {
     let daemon = Daemon::start(driver);
     daemon.bootstrap();
     let directory = std::env::temp_dir().join(format!("ringd-client-{}", daemon.child.id()));
     std::fs::create_dir(&directory).expect("a fresh directory");
-    let checked = Command::new(python())
+    let checked = interpreter
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script))
         .args([&daemon.url(), "tok-1"])
         .arg(&directory)
         .output()
-        .expect("python runs");
+        .expect("the interpreter runs");
     let _ = std::fs::remove_dir_all(&directory);
     assert!(
         checked.status.success(),
@@ -109,4 +115,31 @@ fn requests_streams_and_resumes_on_io_uring() {
 #[test]
 fn requests_streams_and_resumes_on_epoll() {
     check("epoll", "tests/client/requests_check.py");
+}
+
+#[test]
+fn the_websockets_of_python_pass_a_tunnel_on_io_uring() {
+    check("uring", "tests/client/websockets_check.py");
+}
+
+#[test]
+fn the_websockets_of_python_pass_a_tunnel_on_epoll() {
+    check("epoll", "tests/client/websockets_check.py");
+}
+
+/// Node, with the packages of the distribution: that of `nodejs` finds them by itself, others do not.
+fn node() -> Command {
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", "/usr/share/nodejs");
+    node
+}
+
+#[test]
+fn the_websockets_of_node_pass_a_tunnel_on_io_uring() {
+    check_with("uring", node(), "tests/client/ws_check.js");
+}
+
+#[test]
+fn the_websockets_of_node_pass_a_tunnel_on_epoll() {
+    check_with("epoll", node(), "tests/client/ws_check.js");
 }
