@@ -1,4 +1,4 @@
-//! Frames of a client: found in its bytes as they arrive, wherever they are cut, and unmasked where they stand.
+//! Frames of a peer, mostly a client: found in its bytes as they arrive, wherever they are cut, and unmasked where they stand.
 
 use std::io::Cursor;
 use std::ops::Range;
@@ -50,10 +50,14 @@ pub struct Violation {
     pub why: &'static str,
 }
 
-/// The state of one client's stream of frames.
+/// The state of one peer's stream of frames.
 #[derive(Debug)]
 pub struct Decoder {
     grain: Grain,
+    /// True when the peer is a server, which masks nothing.
+    is_of_server: bool,
+    /// Where the reason of the close frame stands, once that was found.
+    reason: Range<usize>,
     /// The data frame whose head was read and whose payload is not all handed out.
     frame: Option<Frame>,
     /// The message under way: whether it is text, and whether some of it was handed out.
@@ -86,14 +90,29 @@ struct Header {
 }
 
 impl Decoder {
-    /// Before the first frame.
+    /// Before the first frame of a client.
     pub fn new(grain: Grain) -> Self {
         Self {
             grain,
+            is_of_server: false,
+            reason: 0..0,
             frame: None,
             message: None,
             is_closed: false,
         }
+    }
+
+    /// Before the first frame of a server.
+    pub fn of_server(grain: Grain) -> Self {
+        Self {
+            is_of_server: true,
+            ..Self::new(grain)
+        }
+    }
+
+    /// Where the reason stands that came with the close frame, in the bytes in which that was found; may be empty.
+    pub fn reason(&self) -> Range<usize> {
+        self.reason.clone()
     }
 
     /// Finds the next piece in `bytes` behind `at`, and moves `at` behind it.
@@ -120,6 +139,7 @@ impl Decoder {
                         Control::Ping => return Ok(Some(Piece::Ping(payload))),
                         Control::Close => {
                             self.is_closed = true;
+                            self.reason = payload.end.min(payload.start + 2)..payload.end;
                             return closing(&bytes[payload]).map(Piece::Close).map(Some);
                         }
                         // Nobody asked: a pong is a sign of life, and no more.
@@ -151,8 +171,11 @@ impl Decoder {
         if header.rsv1 || header.rsv2 || header.rsv3 {
             return Err(broken("a reserved bit is set"));
         }
-        let Some(mask) = header.mask else {
-            return Err(broken("a frame of a client must be masked"));
+        let mask = match (header.mask, self.is_of_server) {
+            (Some(mask), false) => mask,
+            (None, true) => [0; 4],
+            (None, false) => return Err(broken("a frame of a client must be masked")),
+            (Some(_), true) => return Err(broken("a frame of a server must not be masked")),
         };
         match (header.opcode, self.message) {
             (OpCode::Control(_), _) if !header.is_final => {

@@ -1,5 +1,7 @@
-//! WebSocket (RFC 6455) on the server's side: the opening handshake, the frames of a client, and frames of ours.
+//! WebSocket (RFC 6455): the opening handshake, the frames of a peer, and frames of ours; what only clients do is in
+//! [`client`].
 
+pub mod client;
 mod decoder;
 mod encode;
 pub mod handshake;
