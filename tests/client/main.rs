@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use serde_json::json;
+
 struct Daemon {
     child: Child,
     address: String,
@@ -40,12 +42,17 @@ impl Daemon {
         format!("http://{}", self.address)
     }
 
-    /// Installs the token `tok-1`.
+    /// Installs the token `tok-1` and the keys of verified tunnels.
     fn bootstrap(&self) {
-        let envelope = r#"{"runHookPayload":"{\"agent_token\":\"tok-1\"}"}"#;
+        let payload = json!({
+            "agent_token": "tok-1",
+            "identity_seed": GUEST[0],
+            "identity_host_public_key": HOST[1],
+        });
+        let envelope = json!({"runHookPayload": payload.to_string()}).to_string();
         let booted = Command::new("curl")
             .args(["-sf", "-XPOST", "-H", "content-type: application/json"])
-            .args(["-d", envelope])
+            .args(["-d", &envelope])
             .arg(format!("{}/aws/lambda-microvms/runtime/v1/run", self.url()))
             .status()
             .expect("curl runs");
@@ -60,10 +67,24 @@ impl Drop for Daemon {
     }
 }
 
-fn python() -> PathBuf {
+/// The published clients, each with its virtual environment below `target/` and the variable that names another.
+const OLD: (&str, &str) = ("venv", "RINGD_TEST_PYTHON");
+const NEW: (&str, &str) = ("venv-1.3", "RINGD_TEST_PYTHON_NEW");
+
+/// The guest's and the host's private keys, each with its public half.
+const GUEST: [&str; 2] = [
+    "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=",
+    "E75P6uryBMf9M1j8nAByGIHRdCeBKCJ+xnTzf3/pe20=",
+];
+const HOST: [&str; 2] = [
+    "CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQk=",
+    "V9tLNZ8jrl4Ubk4lEgVnBHIlBjSMFQwUdT0Mkz0E1CE=",
+];
+
+fn python((venv, variable): (&str, &str)) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let default = root.join("target/venv/bin/python");
-    let python = std::env::var_os("RINGD_TEST_PYTHON").map_or(default, PathBuf::from);
+    let default = root.join("target").join(venv).join("bin/python");
+    let python = std::env::var_os(variable).map_or(default, PathBuf::from);
     assert!(
         python.exists(),
         "{} is missing: tests/run.sh makes it",
@@ -73,7 +94,7 @@ fn python() -> PathBuf {
 }
 
 fn check(driver: &str, script: &str) {
-    check_with(driver, Command::new(python()), script);
+    check_with(driver, Command::new(python(OLD)), script);
 }
 
 /// Runs a script that takes the daemon's address, the token and a directory.
@@ -105,6 +126,43 @@ fn the_published_client_works_on_io_uring() {
 #[test]
 fn the_published_client_works_on_epoll() {
     check("epoll", "tests/client/check.py");
+}
+
+fn check_tunnels(driver: &str, client: (&str, &str)) {
+    let daemon = Daemon::start(driver);
+    daemon.bootstrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client/tunnel_check.py");
+    let checked = Command::new(python(client))
+        .arg(script)
+        .args([&daemon.url(), "tok-1", HOST[0], GUEST[1]])
+        .output()
+        .expect("python runs");
+    assert!(
+        checked.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&checked.stdout),
+        String::from_utf8_lossy(&checked.stderr)
+    );
+}
+
+#[test]
+fn tunnels_of_the_first_handshake_are_opened_on_io_uring() {
+    check_tunnels("uring", OLD);
+}
+
+#[test]
+fn tunnels_of_the_first_handshake_are_opened_on_epoll() {
+    check_tunnels("epoll", OLD);
+}
+
+#[test]
+fn tunnels_of_the_second_handshake_are_opened_on_io_uring() {
+    check_tunnels("uring", NEW);
+}
+
+#[test]
+fn tunnels_of_the_second_handshake_are_opened_on_epoll() {
+    check_tunnels("epoll", NEW);
 }
 
 #[test]
