@@ -16,4 +16,5 @@ pub mod health;
 pub mod hooks;
 pub mod log;
 pub mod ring;
+pub mod tunnel;
 pub mod wire;

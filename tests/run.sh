@@ -23,11 +23,18 @@ need python3 python3
 need chromium chromium
 need git git
 need script bsdutils
+need wscat node-ws
 
-if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
+if ! target/venv/bin/python -c 'import microvms, requests, websockets' 2>/dev/null; then
     need pip3 python3-venv
     python3 -m venv target/venv
-    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2
+    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2 websockets==17.4
+fi
+# A second generation of the same client, under the same name.
+if ! target/venv-1.3/bin/python -c 'import microvms' 2>/dev/null; then
+    need pip3 python3-venv
+    python3 -m venv target/venv-1.3
+    target/venv-1.3/bin/pip install -q --disable-pip-version-check microvms==1.3.0
 fi
 
 # Most tests wait for a daemon of their own, so more of them than there are processors run at once.

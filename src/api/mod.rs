@@ -13,11 +13,14 @@ pub mod row;
 pub mod sync;
 pub mod system;
 pub mod transfers;
+pub mod tunnel;
 pub mod uploads;
 
 use std::collections::BTreeSet;
 
-pub use row::{Access, Answer, Call, Form, Method, Part, Produce, Row, Source};
+pub use row::{
+    Access, Answer, Call, Form, Method, Part, Produce, Row, Source, Speak, Talk, Upgrade,
+};
 
 use crate::app::App;
 use crate::boot::Verdict;
@@ -33,6 +36,7 @@ pub static TABLE: &[&[Row]] = &[
     paths::ROWS,
     transfers::ROWS,
     uploads::ROWS,
+    tunnel::ROWS,
     system::ROWS,
 ];
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use crate::app::App;
 use crate::error::{Kind, Result};
+use crate::ring::socket::Socket;
 use crate::ring::{Inflow, Outflow, Step};
 use crate::wire::http::head::Fields;
 use crate::wire::http::query::Query;
@@ -100,7 +101,32 @@ pub enum Answer {
     JsonWith(Vec<u8>, Vec<(&'static str, String)>),
     /// Bytes (200, or 206 with a range).
     Bytes(Source),
+    /// The connection leaves HTTP (101).
+    Upgrade(Upgrade),
 }
+
+/// Another protocol on the same connection.
+pub struct Upgrade {
+    /// Its name, as the upgrade field has it.
+    pub protocol: &'static str,
+    /// Further fields, names in lower case.
+    pub fields: Vec<(&'static str, String)>,
+    /// What speaks it.
+    pub speak: Box<dyn Speak>,
+}
+
+/// Something that has a connection for itself, behind the response that says so.
+pub trait Speak {
+    /// Uses the connection until it is of no more use; `ahead` was received behind the request.
+    ///
+    /// On return the socket is closed, with a moment for the client to read what was sent.
+    fn speak<'a>(self: Box<Self>, socket: &'a Socket, ahead: Vec<u8>) -> Talk<'a>
+    where
+        Self: 'a;
+}
+
+/// The use of a connection, under way.
+pub type Talk<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A body that is produced while it is sent.
 pub struct Source {

@@ -1,6 +1,9 @@
-//! The command line: `ringd serve`, help and version.
+//! The command line: `ringd serve`, `ringd tunnel`, `ringd keygen`, help and version.
 
+mod key;
+mod keygen;
 mod serve;
+mod tunnel;
 
 use std::process::ExitCode;
 
@@ -15,6 +18,8 @@ pub fn run(arguments: &[String]) -> ExitCode {
     };
     match command {
         "serve" => serve::run(rest),
+        "tunnel" => tunnel::run(rest),
+        "keygen" => keygen::run(rest),
         "help" | "--help" | "-h" => {
             print!("{}", help());
             ExitCode::SUCCESS
@@ -37,9 +42,12 @@ fn help() -> String {
     let mut text = String::from(
         "ringd: runs inside a microVM or sandbox and does what its host asks.\n\n\
          usage:\n  \
-         ringd serve [OPTIONS]   serve the guest HTTP protocol\n  \
-         ringd version           print the version\n  \
-         ringd help              print this\n\n\
+         ringd serve [OPTIONS]        serve the guest HTTP protocol\n  \
+         ringd tunnel OPTIONS         carry connections of this machine to a port inside a guest\n  \
+         ringd keygen FILE            make a key pair: the private half in FILE, the public half printed\n  \
+         ringd keygen --public FILE   print the public half of a key that is there\n  \
+         ringd version                print the version\n  \
+         ringd help                   print this\n\n\
          options of serve (each is also a variable: --some-name is RINGD_SOME_NAME):\n  \
          --print-config\n      print every setting, its value and where it came from, and exit\n",
     );
@@ -53,6 +61,11 @@ fn help() -> String {
             setting.default,
             agentd.unwrap_or_default()
         ));
+    }
+    text.push_str("\noptions of tunnel:\n");
+    for (name, takes, about) in tunnel::OPTIONS {
+        text.push_str(format!("  --{name} {takes}").trim_end());
+        text.push_str(&format!("\n      {about}\n"));
     }
     text
 }

@@ -127,7 +127,11 @@ async fn serve(config: Config) -> i32 {
     0
 }
 
-fn open(address: &Address, unix_mode: u32) -> std::io::Result<Listener> {
+/// Listens on one address; `unix_mode` is for the file of a Unix socket.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn open(address: &Address, unix_mode: u32) -> std::io::Result<Listener> {
     match address {
         Address::Tcp(address) => Listener::tcp(*address),
         Address::Unix(path) => Listener::unix(path, unix_mode),

@@ -23,6 +23,7 @@ pub struct Config {
     pub drain_timeout: Duration,
     pub terminate_drains: bool,
     pub cgroup: ring::cgroup::Place,
+    pub tunnel_unix: Vec<PathBuf>,
     origins: Vec<String>,
 }
 
@@ -184,6 +185,7 @@ impl Config {
             drain_timeout: Duration::ZERO,
             terminate_drains: true,
             cgroup: ring::cgroup::Place::Auto,
+            tunnel_unix: Vec::new(),
             origins: Vec::new(),
         }
     }

@@ -1,5 +1,6 @@
 //! The table of settings: the only list of flags, variables, defaults and their texts.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Address, Config};
@@ -408,6 +409,28 @@ pub static SETTINGS: &[Setting] = &[
         limits.upload_ttl,
         "how long a resumable upload may be idle before it is given up"
     ),
+    Setting {
+        name: "tunnel-unix",
+        agentd: None,
+        adapt: trimmed,
+        default: "",
+        unit: "PATHS",
+        about: "Unix sockets that a tunnel may lead to: absolute paths of sockets or directories, separated by commas; empty allows none",
+        set: |config, text| {
+            let parts = text.split(',').map(str::trim);
+            let parts = parts.filter(|part| !part.is_empty()).map(PathBuf::from);
+            config.tunnel_unix = parts.collect();
+            match config.tunnel_unix.iter().find(|path| !path.is_absolute()) {
+                Some(path) => Err(format!("{path:?} is not an absolute path")),
+                None => Ok(()),
+            }
+        },
+        show: |config| {
+            let paths = config.tunnel_unix.iter();
+            let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+            paths.join(",")
+        },
+    },
     seconds!(
         "drain-timeout",
         None,

@@ -9,6 +9,7 @@ pub mod buffers;
 pub mod cgroup;
 pub mod child;
 pub mod clock;
+pub mod connect;
 pub mod copy;
 mod driver;
 pub mod fd;
@@ -23,6 +24,7 @@ pub mod pool;
 pub mod process;
 pub mod signals;
 pub mod socket;
+pub mod splice;
 mod turn;
 
 pub use driver::{Choice, Driver, running, start};

@@ -60,6 +60,30 @@ impl Socket {
         }
     }
 
+    /// The same, `most` bytes at most; `into` must have room for them.
+    ///
+    /// # Errors
+    /// `ClientGone` when the connection failed.
+    #[expect(
+        unsafe_code,
+        reason = "the length is set to what the kernel has written"
+    )]
+    pub fn try_recv_at_most(&self, into: &mut Vec<u8>, most: usize) -> Result<Option<usize>> {
+        let before = into.len();
+        let room = &mut into.spare_capacity_mut()[..most];
+        let count = loop {
+            match rustix::net::recv(&self.fd, &mut *room, RecvFlags::DONTWAIT) {
+                Ok((_, count)) => break count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(gone(error)),
+            }
+        };
+        // SAFETY: the kernel has written `count` bytes behind the length, within the capacity.
+        unsafe { into.set_len(before + count) };
+        Ok(Some(count))
+    }
+
     /// Receives into the spare capacity of `into`; 0 at the end of the stream.
     ///
     /// # Errors
@@ -127,6 +151,25 @@ impl Socket {
                 Err(error) => return Err(gone(error)),
             }
         }
+    }
+
+    /// Sends all of `slices`, one behind the other; what was sent is taken off them.
+    ///
+    /// # Errors
+    /// `ClientStalled`, `ClientGone`.
+    pub async fn send_slices(&self, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
+        // Without a byte left there is nothing to send, and a send of nothing would wait for room.
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            match self.try_send(slices)? {
+                0 => self.wait_writable().await?,
+                sent => {
+                    IoSlice::advance_slices(&mut slices, sent);
+                    self.spend(sent as u64).await;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits until there is room to send.
@@ -230,8 +273,8 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Counts what was moved, and gives way after each [`BURST`].
-    async fn spend(&self, bytes: u64) {
+    /// Counts what was moved without a wait, and gives way after each [`BURST`].
+    pub async fn spend(&self, bytes: u64) {
         let spent = self.spent.get() + bytes;
         self.spent.set(spent % BURST);
         if spent >= BURST {

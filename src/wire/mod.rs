@@ -8,3 +8,4 @@ pub mod json;
 pub mod output;
 pub mod sse;
 pub mod tar;
+pub mod websocket;

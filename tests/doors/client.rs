@@ -74,6 +74,11 @@ impl Connection {
         thread::spawn(move || stream.write_all(&bytes))
     }
 
+    /// A way to send from another thread.
+    pub(crate) fn writer(&self) -> impl Write + Send + 'static {
+        self.stream.copy().expect("a socket can be duplicated")
+    }
+
     /// Sends a request and reads its response.
     #[track_caller]
     pub(crate) fn call(&mut self, request: &Request) -> Reply {

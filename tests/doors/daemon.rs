@@ -442,7 +442,8 @@ impl Address {
         }
     }
 
-    fn parse(text: &str) -> Self {
+    /// Reads an address as it is told on standard output.
+    pub(crate) fn parse(text: &str) -> Self {
         if let Some(path) = text.strip_prefix("unix://") {
             return Self::Unix(Path::new(path).to_owned());
         }
@@ -461,7 +462,7 @@ fn is_listen(name: &str) -> bool {
 }
 
 /// Waits for the end of a process; `None` when it takes longer than a test waits.
-fn ended(child: &mut Child) -> Option<ExitStatus> {
+pub(crate) fn ended(child: &mut Child) -> Option<ExitStatus> {
     let mut status = None;
     comes_true(|| {
         status = child.try_wait().expect("the child is ours");
@@ -471,7 +472,7 @@ fn ended(child: &mut Child) -> Option<ExitStatus> {
 }
 
 /// Gathers the lines of a pipe while it is open.
-fn collect(pipe: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+pub(crate) fn collect(pipe: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
     let gathered = Arc::new(Mutex::new(Vec::new()));
     let shared = Arc::clone(&gathered);
     thread::spawn(move || {
@@ -486,7 +487,7 @@ fn collect(pipe: impl Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
     gathered
 }
 
-fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+pub(crate) fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
@@ -498,6 +499,6 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-fn all(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+pub(crate) fn all(lines: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
     lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -4,6 +4,7 @@
 //! idle ──bytes──▶ head ──parsed──▶ judged ──▶ run ──▶ answered ──▶ rest of the body drained ──▶ idle
 //!   │              │                 └─ refused ───────┘                    └─ too much: half-closed, lingering
 //!   └─ idle timeout, drain: closed   └─ not HTTP: answered and closed
+//!                                                   run ──▶ 101: another protocol has the connection, to its end
 //! ```
 //! A dropped connection task drops the operation it runs: what that loses is the operation's to say.
 
@@ -18,7 +19,7 @@ use http::StatusCode;
 use super::body::{Body, Progress, Wire};
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
-use crate::api::{self, Access, Answer, Call, Form, Found, Method, Row, Source};
+use crate::api::{self, Access, Answer, Call, Form, Found, Method, Row, Source, Upgrade};
 use crate::app::{App, Entry};
 use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
@@ -181,6 +182,11 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     settle(wire, app, &progress, &mut manner);
     let form = row.map_or(Form::Text, |row| row.form);
     let sent = match outcome {
+        Reaction::Upgrade(upgrade) if manner.is_11 => return leave_http(wire, upgrade).await,
+        Reaction::Upgrade(_) => {
+            let whole = Whole::error(&respond::too_old(), form);
+            wire.socket.send_all(&whole.written(manner), false).await
+        }
         Reaction::Whole(whole) => wire.socket.send_all(&whole.written(manner), false).await,
         Reaction::Source(source) => stream(wire, source, form, &mut manner).await,
     };
@@ -200,6 +206,18 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
 enum Reaction {
     Whole(Whole),
     Source(Source),
+    Upgrade(Upgrade),
+}
+
+/// Answers 101, and gives the connection to what speaks from then on.
+async fn leave_http(wire: &Wire, upgrade: Upgrade) -> Parting {
+    let head = respond::switching(upgrade.protocol, &upgrade.fields);
+    if wire.socket.send_all(&head, false).await.is_err() {
+        return Parting::Gone;
+    }
+    let ahead = wire.unread.take();
+    upgrade.speak.speak(&wire.socket, ahead).await;
+    Parting::Linger
 }
 
 /// Everything that is decided from the head alone: access first, then the size, then the rest (contract, D2).
@@ -301,6 +319,7 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
             return Reaction::Whole(Whole::json(document, fields));
         }
         Ok(Ok(Answer::Bytes(source))) => return Reaction::Source(source),
+        Ok(Ok(Answer::Upgrade(upgrade))) => return Reaction::Upgrade(upgrade),
         Ok(Err(error)) => error,
         Err(panic) => {
             tracing::error!(operation = row.name, panic, "an operation panicked");

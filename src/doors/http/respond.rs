@@ -211,6 +211,19 @@ pub(super) fn streamed(
     end(reply, manner)
 }
 
+/// The response behind which the connection speaks another protocol.
+pub(super) fn switching(protocol: &'static str, fields: &[(&'static str, String)]) -> Vec<u8> {
+    let manner = Manner {
+        is_11: true,
+        keep: true,
+        head_only: false,
+    };
+    let mut reply = begin(StatusCode::SWITCHING_PROTOCOLS, None, fields, manner);
+    reply.field("connection", "upgrade");
+    reply.field("upgrade", protocol);
+    end(reply, manner)
+}
+
 /// The interim response that invites the body.
 pub(super) fn invitation() -> Vec<u8> {
     let mut reply = Reply::new(true, StatusCode::CONTINUE);
@@ -248,6 +261,11 @@ pub(super) fn refusal(refusal: Refusal) -> Option<Vec<u8>> {
 /// The response to a request that took too long to arrive.
 pub(super) fn timed_out() -> Whole {
     Whole::empty(StatusCode::REQUEST_TIMEOUT)
+}
+
+/// The error for an upgrade that HTTP/1.0 does not know.
+pub(super) fn too_old() -> Error {
+    Kind::Malformed.told("an upgrade takes HTTP/1.1")
 }
 
 /// The error for a body over the limit.

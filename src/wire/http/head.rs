@@ -93,6 +93,15 @@ impl Fields {
             .map(|(_, place)| self.slice(place))
     }
 
+    /// True when the list field called `name` contains `token` (both in any case).
+    pub fn lists(&self, name: &str, token: &str) -> bool {
+        self.all(name).any(|value| {
+            value
+                .split(|byte| *byte == b',')
+                .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+        })
+    }
+
     fn slice(&self, place: &Range<u32>) -> &[u8] {
         &self.bytes[place.start as usize..place.end as usize]
     }
@@ -150,7 +159,7 @@ pub fn parse(buffer: &[u8], limits: &Limits) -> Result<Step<Head>, Refusal> {
         is_11,
         framing: framing(&fields, is_11)?,
         keep_alive: keeps_alive(&fields, is_11),
-        expects_continue: is_11 && says(&fields, "expect", "100-continue"),
+        expects_continue: is_11 && fields.lists("expect", "100-continue"),
         fields,
     };
     if head.fields.all("host").nth(1).is_some() {
@@ -220,19 +229,10 @@ fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 fn keeps_alive(fields: &Fields, is_11: bool) -> bool {
-    if says(fields, "connection", "close") {
+    if fields.lists("connection", "close") {
         return false;
     }
-    is_11 || says(fields, "connection", "keep-alive")
-}
-
-/// True when a list field contains `token`.
-fn says(fields: &Fields, name: &str, token: &str) -> bool {
-    fields.all(name).any(|value| {
-        value
-            .split(|byte| *byte == b',')
-            .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
-    })
+    is_11 || fields.lists("connection", "keep-alive")
 }
 
 /// Path and query of a target in origin or absolute form (RFC 9112, section 3.2).

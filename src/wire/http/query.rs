@@ -59,6 +59,20 @@ impl Query {
     }
 }
 
+/// Writes a value so that [`Query::parse`] reads it again: all but unreserved characters and `/` become `%xx`.
+pub fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte));
+            }
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
 /// Decodes `%xx`, and `+` as a space when `plus` says so; a broken escape stands for itself.
 pub fn unescape(text: &[u8], plus: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
@@ -102,6 +116,13 @@ mod tests {
     #[test]
     fn plus_and_percent_are_decoded() {
         check("path=a+b%2Fc", "path", Some("a b/c"));
+    }
+
+    #[test]
+    fn what_is_escaped_is_read_again() {
+        let value = "/run/a b&c=d+e%f\u{e4}?#.sock";
+        let query = Query::parse(format!("unix={}", escaped(value)).as_bytes());
+        assert_eq!(query.one("unix").ok(), Some(Some(value.to_owned())));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod stream;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
+use futures_util::future::try_join;
 use tokio::net::TcpListener;
 
 use super::Scenario;
@@ -48,4 +49,14 @@ async fn dug(target: &Target, manner: Manner) -> Result<(Near, Peer)> {
     };
     let far = Peer::accept(&listener, manner).await;
     Ok((near, far.context("the tunnel leads nowhere")?))
+}
+
+/// Ends a tunnel as its users do: the program behind it ends, too, once it sees the end of what it is sent.
+async fn filled_in(near: Near, mut far: Peer) -> Result<()> {
+    let ended = async {
+        let ended = far.ended().await;
+        drop(far);
+        ended.context("behind a tunnel that was closed")
+    };
+    try_join(near.close(), ended).await.map(drop)
 }

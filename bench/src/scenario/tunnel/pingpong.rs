@@ -71,6 +71,7 @@ async fn times(way: &Way, count: usize) -> Result<(Latencies, Option<f64>)> {
             let (mut near, mut far) = dug(target, Manner::Spin).await?;
             let trips = trips(&mut near, &mut far, count);
             let (reading, times) = measure(target, trips).await?;
+            drop(far);
             near.close().await?;
             Ok((times, reading.cpu_us_each(count)))
         }

@@ -1,11 +1,11 @@
 //! A stream through a tunnel, one way after the other.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures_util::future::try_join;
 
 use super::super::{GROWTH, LOAD, Sample, measure, opened, take_turns};
 use super::near::Near;
-use super::{BARE, NEEDS, dug};
+use super::{BARE, NEEDS, dug, filled_in};
 use crate::bench::Bench;
 use crate::fixture::{MIB, Noise};
 use crate::load::{Frame, Manner, Peer};
@@ -60,7 +60,7 @@ async fn sample(bench: &Bench, target: &Target) -> Result<Sample> {
         try_join(sent, near.discard(bytes))
     })
     .await?;
-    near.close().await?;
+    filled_in(near, far).await?;
     let mut sample = Sample::default();
     let both = inward.cpu_s.zip(outward.cpu_s);
     let gib = (2 * bytes) as f64 / (1024 * MIB) as f64;
@@ -85,8 +85,7 @@ async fn check(target: &Target) -> Result<()> {
     let (mut near, mut far) = dug(target, Manner::Ready).await?;
     into_the_guest(&mut near, &mut far, &noise).await?;
     out_of_the_guest(&mut near, &mut far, &noise).await?;
-    near.close().await?;
-    far.ended().await.context("behind a tunnel that was closed")
+    filled_in(near, far).await
 }
 
 async fn into_the_guest(near: &mut Near, far: &mut Peer, noise: &[u8]) -> Result<()> {
