@@ -115,7 +115,11 @@ impl Speak for Opened {
             handshake: app.config.limits.head_timeout,
             drain: app.config.drain_timeout,
         };
-        let tunnel = Tunnel { target, caller };
+        let tunnel = Tunnel {
+            target,
+            caller,
+            tally: Rc::clone(&app.traffic.tunnels),
+        };
         Box::pin(async move {
             let drain = &app.connections.drain;
             tunnel.run(socket, ahead, limits, drain).await;

@@ -22,6 +22,7 @@ pub mod local;
 pub mod notify;
 pub mod pool;
 pub mod process;
+pub mod rings;
 pub mod signals;
 pub mod socket;
 pub mod splice;

@@ -59,6 +59,7 @@ impl Channel {
                 Ok(0) => return Err(Kind::Internal.told("the pipe holds less than was put in")),
                 Ok(given) => {
                     left -= given;
+                    to.has_sent(given as u64);
                     to.spend(given as u64).await;
                 }
                 Err(Errno::INTR) => {}

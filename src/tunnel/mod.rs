@@ -15,6 +15,7 @@ pub mod secure;
 mod watch;
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 pub use dial::{Place, Target};
@@ -25,7 +26,7 @@ use secure::{Keys, MOST_MESSAGE, Responder, Session};
 
 use crate::ring::clock::within;
 use crate::ring::notify::Event;
-use crate::ring::socket::Socket;
+use crate::ring::socket::{Socket, Tally};
 use crate::wire::websocket::Grain;
 
 /// One tunnel that was asked for.
@@ -34,6 +35,8 @@ pub struct Tunnel {
     pub target: Target,
     /// Who may use it.
     pub caller: Caller,
+    /// Where relayed bytes count: what the client sends as received, what it is sent as sent.
+    pub tally: Rc<Tally>,
 }
 
 /// What a caller must show, besides the token.
@@ -70,6 +73,7 @@ impl Tunnel {
     ///
     /// The socket stays open for the caller to close. `drain` happens when the daemon wants to leave.
     pub async fn run(self, near: &Socket, ahead: Vec<u8>, limits: Limits, drain: &Event) {
+        let tally = Rc::clone(&self.tally);
         let grain = match self.caller {
             Caller::Verified(_) => Grain::Frames(MOST_MESSAGE),
             _ => Grain::Bytes,
@@ -77,7 +81,8 @@ impl Tunnel {
         let mut inbox = Inbox::new(near, ahead, grain);
         match self.establish(near, &mut inbox, limits, drain).await {
             Ok((guest, session)) => {
-                let line = Line::new(near, guest, session.map(RefCell::new), limits.patience);
+                let session = session.map(RefCell::new);
+                let line = Line::new(near, guest, session, limits.patience, tally);
                 relay::run(&line, inbox, limits, drain).await;
             }
             Err(Stop::Because(ending)) => {
@@ -96,7 +101,7 @@ impl Tunnel {
         limits: Limits,
         drain: &Event,
     ) -> Result<(Socket, Option<Session>), Stop> {
-        let Self { target, caller } = self;
+        let Self { target, caller, .. } = self;
         if matches!(target, Target::Port(0)) {
             return Err(Stop::Because(Ending::port_zero()));
         }

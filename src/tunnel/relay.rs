@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::watch::watch;
 use crate::error::{Kind, Result};
 use crate::ring::clock::{Deadline, within};
 use crate::ring::notify::Event;
-use crate::ring::socket::Socket;
+use crate::ring::socket::{Socket, Tally};
 use crate::wire::websocket::{self, Piece};
 
 /// A tunnel whose two ends are there.
@@ -38,6 +39,8 @@ pub(super) struct Line<'a> {
     pub(super) is_cut: Cell<bool>,
     /// Bytes relayed, both ways.
     pub(super) moved: Cell<u64>,
+    /// Where they count together with those of other tunnels.
+    tally: Rc<Tally>,
 }
 
 /// What the client is to be told between two messages.
@@ -138,6 +141,7 @@ impl<'a> Line<'a> {
         guest: Socket,
         session: Option<RefCell<Session>>,
         patience: Duration,
+        tally: Rc<Tally>,
     ) -> Self {
         let promises = |session: &RefCell<Session>| session.borrow().peer_promises_end();
         Self {
@@ -148,6 +152,7 @@ impl<'a> Line<'a> {
             finished: Cell::new(false),
             is_cut: Cell::new(session.as_ref().is_some_and(promises)),
             moved: Cell::new(0),
+            tally,
             session,
         }
     }
@@ -222,6 +227,7 @@ impl<'a> Line<'a> {
                 Ok(sent) => {
                     IoSlice::advance_slices(&mut rest, sent);
                     self.count(sent);
+                    self.tally.receive(sent as u64);
                     self.guest.spend(sent as u64).await;
                 }
                 Err(_) => {
@@ -287,6 +293,7 @@ impl<'a> Line<'a> {
             match heard {
                 Heard::Bytes(count) => {
                     self.count(count);
+                    self.tally.send(count as u64);
                     is_more = count == RECEIVE;
                 }
                 Heard::Nothing => is_more = false,

@@ -8,9 +8,9 @@
 //! ```
 //! A dropped connection task drops the operation it runs: what that loses is the operation's to say.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,12 +19,14 @@ use http::StatusCode;
 use super::body::{Body, Progress, Wire};
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
-use crate::api::{self, Access, Answer, Call, Form, Found, Method, Row, Source, Upgrade};
+use crate::api::{self, Answer, Call, Form, Found, Method, Row, Source, Upgrade};
+use crate::app::traffic::Visit;
 use crate::app::{App, Entry};
+use crate::config::Limits;
 use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
-use crate::ring::clock::{Deadline, until, within};
-use crate::ring::guard::guarded;
+use crate::ring::clock::{self, Deadline, Moment, until, within};
+use crate::ring::guard::guarded_from;
 use crate::ring::socket::Socket;
 use crate::wire::http::head::{self, Head, Refusal, Step};
 use crate::wire::http::query::Query;
@@ -36,23 +38,19 @@ pub(super) async fn serve(socket: Socket, entry: &Entry) {
     let wire = Rc::new(Wire {
         socket,
         unread: RefCell::new(Vec::new()),
+        traffic: Rc::clone(&app.traffic),
     });
+    let since = Cell::new(clock::now());
+    let mut leave = pin!(leave(entry, &since));
     loop {
-        let parting = match next_head(&wire, app, entry).await {
+        since.set(clock::now());
+        let parting = match next_head(&wire, &app.config.limits, leave.as_mut()).await {
             Next::Head(head) => exchange(&wire, app, *head).await,
             Next::Closed => return,
-            Next::Late => {
-                let manner = Manner::closing();
-                let bytes = respond::timed_out().written(manner);
-                let sent = wire.socket.send_all(&bytes, false).await;
-                Parting::after(sent, false)
-            }
+            Next::Late => refuse(&wire, Some(respond::timed_out())).await,
             Next::Refused(why) => {
                 tracing::debug!(?why, "a request head was refused");
-                match respond::refusal(why) {
-                    Some(bytes) => Parting::after(wire.socket.send_all(&bytes, false).await, false),
-                    None => Parting::Gone,
-                }
+                refuse(&wire, respond::refusal(why)).await
             }
         };
         match parting {
@@ -100,33 +98,68 @@ impl Manner {
     }
 }
 
-/// Waits for the next head: without a buffer while idle, against a deadline once its first byte is there.
-async fn next_head(wire: &Wire, app: &App, entry: &Entry) -> Next {
-    let limits = &app.config.limits;
-    if wire.unread.borrow().is_empty() {
-        wire.unread.take();
-        let idle = async {
-            monoio::select! {
-                ready = wire.socket.readable() => ready.is_ok(),
-                () = entry.told_to_end() => false,
+/// Answers a head that is none, unless there is nothing to say.
+async fn refuse(wire: &Wire, answer: Option<Whole>) -> Parting {
+    let status = answer.as_ref().map_or(0, |whole| whole.status.as_u16());
+    wire.traffic.refuse(status);
+    let Some(whole) = answer else {
+        return Parting::Gone;
+    };
+    let bytes = whole.written(Manner::closing());
+    Parting::after(wire.socket.send_all(&bytes, false).await, false)
+}
+
+/// Waits until the daemon drains, or nothing was asked for too long `since` then.
+///
+/// It is kept from one request to the next, and its alarm with it: that goes off too early, and is set again.
+async fn leave(entry: &Entry, since: &Cell<Moment>) {
+    let timeout = entry.app().config.limits.idle_timeout;
+    let idle = async {
+        loop {
+            let left = timeout.saturating_sub(clock::now().since(since.get()));
+            if left.is_zero() {
+                return;
             }
+            clock::sleep(left).await;
+        }
+    };
+    monoio::select! {
+        () = entry.told_to_end() => {}
+        () = idle => {}
+    }
+}
+
+/// Waits for the next head: without a buffer while idle, against a deadline once its first byte is there.
+async fn next_head(
+    wire: &Wire,
+    limits: &Limits,
+    leave: Pin<&mut impl Future<Output = ()>>,
+) -> Next {
+    if wire.unread.borrow().is_empty() {
+        let spent = wire.unread.take();
+        if spent.capacity() == HEAD_READ {
+            SPARE.set(spent);
+        }
+        let is_there = monoio::select! {
+            ready = wire.socket.readable() => ready.is_ok(),
+            () = leave => false,
         };
-        if within(limits.idle_timeout, idle).await != Some(true) {
+        if !is_there {
             return Next::Closed;
         }
     }
-    let deadline = Deadline::after(limits.head_timeout);
+    let mut deadline = None;
     let mut searched = 0;
     loop {
         let (length, parsed) = {
             let unread = wire.unread.borrow();
-            let ends = has_end(&unread, searched);
-            searched = unread.len().saturating_sub(3);
+            let length = unread.len();
             // A head is parsed when it is whole; before that only to refuse early, while that is cheap.
-            let worthwhile = ends || unread.len() <= EARLY || unread.len() > limits.head.bytes;
-            let worthwhile = worthwhile && !unread.is_empty();
+            let is_cheap = length <= EARLY || length > limits.head.bytes;
+            let worthwhile = length > 0 && (is_cheap || has_end(&unread, searched));
             let parsed = worthwhile.then(|| head::parse(&unread, &limits.head));
-            (unread.len(), parsed)
+            searched = length.saturating_sub(3);
+            (length, parsed)
         };
         match parsed {
             Some(Ok(Step::Done(head, used))) => {
@@ -137,8 +170,19 @@ async fn next_head(wire: &Wire, app: &App, entry: &Entry) -> Next {
             Some(Ok(Step::More)) | None => {}
         }
         let mut unread = wire.unread.take();
+        if length == 0 {
+            unread = SPARE.take();
+        }
         unread.reserve(HEAD_READ.max(length.min(limits.head.bytes)));
-        let received = until(deadline, wire.socket.recv(&mut unread)).await;
+        let received = match wire.socket.try_recv(&mut unread) {
+            Ok(Some(count)) => Some(Ok(count)),
+            Err(error) => Some(Err(error)),
+            Ok(None) => {
+                let timeout = || Deadline::after(limits.head_timeout);
+                let deadline = *deadline.get_or_insert_with(timeout);
+                until(deadline, wire.socket.recv(&mut unread)).await
+            }
+        };
         *wire.unread.borrow_mut() = unread;
         match received {
             None => return Next::Late,
@@ -157,16 +201,17 @@ fn has_end(bytes: &[u8], from: usize) -> bool {
 
 /// One request and its response.
 async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
-    let found = api::find(&head.method, &head.path);
+    let found = api::find(head.method(), head.path());
+    let visit = app.traffic.enter(found.at());
     let limit = match &found {
-        Found::Row(row, _) if row.access == Access::Bearer => app.config.limits.max_body_bytes,
+        Found::Row(row, ..) if row.access.asks_for_a_token() => app.config.limits.max_body_bytes,
         _ => u64::MAX,
     };
     let progress = Rc::new(Progress::new(&head, limit));
     let mut manner = Manner {
         is_11: head.is_11,
         keep: head.keep_alive,
-        head_only: &*head.method == "HEAD",
+        head_only: head.method() == "HEAD",
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
@@ -182,14 +227,18 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     settle(wire, app, &progress, &mut manner);
     let form = row.map_or(Form::Text, |row| row.form);
     let sent = match outcome {
-        Reaction::Upgrade(upgrade) if manner.is_11 => return leave_http(wire, upgrade).await,
+        Reaction::Upgrade(upgrade) if manner.is_11 => {
+            visit.answered(StatusCode::SWITCHING_PROTOCOLS.as_u16());
+            return leave_http(wire, upgrade).await;
+        }
         Reaction::Upgrade(_) => {
             let whole = Whole::error(&respond::too_old(), form);
-            wire.socket.send_all(&whole.written(manner), false).await
+            send(wire, &whole, manner, &visit).await
         }
-        Reaction::Whole(whole) => wire.socket.send_all(&whole.written(manner), false).await,
-        Reaction::Source(source) => stream(wire, source, form, &mut manner).await,
+        Reaction::Whole(whole) => send(wire, &whole, manner, &visit).await,
+        Reaction::Source(source) => stream(wire, source, (form, &visit), &mut manner).await,
     };
+    drop(visit);
     if let (Some(row), Err(error)) = (row, &sent) {
         tracing::debug!(operation = row.name, %error, "a response was not sent whole");
     }
@@ -228,7 +277,7 @@ fn judge(
     limit: u64,
 ) -> std::result::Result<(&'static Row, String), Whole> {
     let access = match &found {
-        Found::Row(row, _) => row.access,
+        Found::Row(row, ..) => row.access,
         Found::WrongMethod { access, .. } => *access,
         Found::Nothing => return Err(Whole::empty(StatusCode::NOT_FOUND)),
     };
@@ -241,7 +290,7 @@ fn judge(
             return Err(Whole::wrong_method(status, allow));
         }
         (_, Some(status)) => return Err(Whole::empty(status)),
-        (Found::Row(row, id), None) => (row, id),
+        (Found::Row(row, _, id), None) => (row, id),
         (Found::Nothing, None) => return Err(Whole::empty(StatusCode::NOT_FOUND)),
     };
     if matches!(head.framing, head::Framing::Length(length) if length > limit) {
@@ -259,8 +308,8 @@ fn judge(
 fn call(head: Head, id: String, body: Body) -> Call {
     Call {
         id,
-        query: Query::parse(&head.query),
-        head_only: &*head.method == "HEAD",
+        query: Query::parse(head.query()),
+        head_only: head.method() == "HEAD",
         fields: head.fields,
         body: Box::new(body),
     }
@@ -300,7 +349,11 @@ async fn attend<T>(
 async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let app = Rc::clone(app);
     // The call itself is inside the guard: a row may do all its work before it answers with a future.
-    let error = match guarded(async move { (row.run)(app, call).await }).await {
+    let ended = match guarded_from(|| (row.run)(app, call)) {
+        Ok(run) => run.await,
+        Err(panic) => Err(panic),
+    };
+    let error = match ended {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
         Ok(Ok(Answer::DoneWith(fields))) => {
             return Reaction::Whole(Whole::bare(StatusCode::NO_CONTENT, fields));
@@ -353,10 +406,26 @@ fn settle(wire: &Wire, app: &App, progress: &Progress, manner: &mut Manner) {
     manner.keep = !progress.was_not_invited() && unread;
 }
 
+/// Sends a response that is all here.
+async fn send(wire: &Wire, whole: &Whole, manner: Manner, visit: &Visit<'_>) -> Result<()> {
+    visit.answered(whole.status.as_u16());
+    let sent = wire.socket.send_all(&whole.written(manner), false).await;
+    if sent.is_ok() && !manner.head_only {
+        wire.traffic.bodies.send(whole.body.len() as u64);
+    }
+    sent
+}
+
 /// Sends a body while it is produced.
 ///
 /// A body that fails before its first byte is out is answered with the error instead.
-async fn stream(wire: &Wire, mut source: Source, form: Form, manner: &mut Manner) -> Result<()> {
+async fn stream(
+    wire: &Wire,
+    mut source: Source,
+    (form, visit): (Form, &Visit<'_>),
+    manner: &mut Manner,
+) -> Result<()> {
+    visit.answered(respond::streamed_status(source.part).as_u16());
     let framing = match source.length {
         Some(length) => Delimiter::Length(length),
         None if manner.is_11 => Delimiter::Chunked,
@@ -385,7 +454,10 @@ async fn stream(wire: &Wire, mut source: Source, form: Form, manner: &mut Manner
         return wire.socket.send_all(&head, false).await;
     }
     let mut sender = Sender::new(wire, head, framing);
-    let produced = guarded(source.produce.produce(&mut sender)).await;
+    let produced = match guarded_from(|| source.produce.produce(&mut sender)) {
+        Ok(producing) => producing.await,
+        Err(panic) => Err(panic),
+    };
     let produced = produced.unwrap_or_else(|panic| {
         tracing::error!(panic, "a response panicked");
         Err(Kind::Internal.told("internal error"))
@@ -395,8 +467,7 @@ async fn stream(wire: &Wire, mut source: Source, form: Form, manner: &mut Manner
             tracing::warn!(%error, "a response was cut off");
         }
         if sender.is_untouched() && !is_gone(error.kind()) {
-            let whole = Whole::error(&error, form);
-            return wire.socket.send_all(&whole.written(*manner), false).await;
+            return send(wire, &Whole::error(&error, form), *manner, visit).await;
         }
         if framing == Delimiter::Close {
             // Only a reset tells this client that the end it sees is not the end of the body.
@@ -444,6 +515,11 @@ async fn linger(wire: &Wire) {
     within(LINGER, rest).await;
 }
 
+thread_local! {
+    /// The buffer of a connection that has gone idle, for the one that reads next.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// A head shorter than this is parsed each time bytes arrive, so that garbage is refused at once.
 const EARLY: usize = 2048;
 /// How often somebody looks whether the client of a read that takes its time is still there.
@@ -458,6 +534,7 @@ const MOST_LINGERED: usize = 16 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Access;
     use crate::ring::{self, flow};
 
     static DOOMED: Row = Row {

@@ -114,9 +114,9 @@ impl Whole {
     }
 
     /// The response to a path that exists, by a method that it does not have.
-    pub(super) fn wrong_method(status: StatusCode, allow: String) -> Self {
+    pub(super) fn wrong_method(status: StatusCode, allow: &str) -> Self {
         Self {
-            fields: vec![("allow", allow)],
+            fields: vec![("allow", allow.to_owned())],
             ..Self::empty(status)
         }
     }
@@ -127,7 +127,9 @@ impl Whole {
 
     /// Head and body in one piece.
     pub(super) fn written(&self, manner: Manner) -> Vec<u8> {
-        let mut reply = begin(self.status, self.media, &self.fields, manner);
+        let behind = if manner.head_only { 0 } else { self.body.len() };
+        let reply = Reply::with_room(manner.is_11, self.status, behind);
+        let mut reply = begin(reply, self.media, &self.fields);
         reply.delimiter(match self.status {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Delimiter::None,
             _ => Delimiter::Length(self.body.len() as u64),
@@ -191,7 +193,15 @@ impl Problem {
     }
 }
 
-/// The head of a response whose body is produced while it is sent.
+/// The status of a response whose body is produced while it is sent.
+pub(super) fn streamed_status(part: Option<Part>) -> StatusCode {
+    match part {
+        Some(_) => StatusCode::PARTIAL_CONTENT,
+        None => StatusCode::OK,
+    }
+}
+
+/// The head of such a response.
 pub(super) fn streamed(
     media: &'static str,
     part: Option<Part>,
@@ -199,11 +209,8 @@ pub(super) fn streamed(
     framing: Delimiter,
     manner: Manner,
 ) -> Vec<u8> {
-    let status = match part {
-        Some(_) => StatusCode::PARTIAL_CONTENT,
-        None => StatusCode::OK,
-    };
-    let mut reply = begin(status, Some(media), fields, manner);
+    let reply = Reply::new(manner.is_11, streamed_status(part));
+    let mut reply = begin(reply, Some(media), fields);
     if let Some(Part { first, last, total }) = part {
         reply.field("content-range", &format!("bytes {first}-{last}/{total}"));
     }
@@ -218,7 +225,8 @@ pub(super) fn switching(protocol: &'static str, fields: &[(&'static str, String)
         keep: true,
         head_only: false,
     };
-    let mut reply = begin(StatusCode::SWITCHING_PROTOCOLS, None, fields, manner);
+    let reply = Reply::new(manner.is_11, StatusCode::SWITCHING_PROTOCOLS);
+    let mut reply = begin(reply, None, fields);
     reply.field("connection", "upgrade");
     reply.field("upgrade", protocol);
     end(reply, manner)
@@ -243,19 +251,14 @@ pub(super) fn news(fields: &[(&'static str, String)]) -> Vec<u8> {
 }
 
 /// The response to a head that cannot be understood; `None` when the connection is just closed.
-pub(super) fn refusal(refusal: Refusal) -> Option<Vec<u8>> {
+pub(super) fn refusal(refusal: Refusal) -> Option<Whole> {
     let status = match refusal {
         Refusal::Bad(_) => StatusCode::BAD_REQUEST,
         Refusal::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Refusal::TargetTooLong => StatusCode::URI_TOO_LONG,
         Refusal::Http2 => return None,
     };
-    let manner = Manner {
-        is_11: true,
-        keep: false,
-        head_only: false,
-    };
-    Some(Whole::empty(status).written(manner))
+    Some(Whole::empty(status))
 }
 
 /// The response to a request that took too long to arrive.
@@ -351,13 +354,12 @@ fn slug(kind: Kind) -> Option<&'static str> {
     })
 }
 
+/// Adds what every final response begins with.
 fn begin(
-    status: StatusCode,
+    mut reply: Reply,
     media: Option<&'static str>,
     fields: &[(&'static str, String)],
-    manner: Manner,
 ) -> Reply {
-    let mut reply = Reply::new(manner.is_11, status);
     if let Some(media) = media {
         reply.field("content-type", media);
     }
