@@ -122,6 +122,7 @@ async fn serve(config: Config) -> i32 {
         }
     };
     drain(&app, shut, deadline, &stopped).await;
+    app.hooks.close();
     app.uploads.close().await;
     app.execs.close();
     0

@@ -23,6 +23,10 @@ pub struct Config {
     pub drain_timeout: Duration,
     pub terminate_drains: bool,
     pub cgroup: ring::cgroup::Place,
+    pub hooks_dir: PathBuf,
+    pub hook_handler_timeout: Duration,
+    /// Whether the identity is repaired; `None` asks whether we are PID 1.
+    pub repair_identity: Option<bool>,
     origins: Vec<String>,
 }
 
@@ -184,6 +188,9 @@ impl Config {
             drain_timeout: Duration::ZERO,
             terminate_drains: true,
             cgroup: ring::cgroup::Place::Auto,
+            hooks_dir: PathBuf::new(),
+            hook_handler_timeout: Duration::ZERO,
+            repair_identity: None,
             origins: Vec::new(),
         }
     }
@@ -247,6 +254,30 @@ mod tests {
             config.expect("usable").listen[0].to_string(),
             "tcp://127.0.0.1:1"
         );
+    }
+
+    #[test]
+    fn the_switch_and_the_budget_of_the_reference_are_understood() {
+        let repair = |value| {
+            let config = read(&[], &[("AGENTD_REPAIR_IDENTITY", value)]);
+            config.expect("usable").repair_identity
+        };
+        for (value, expected) in [
+            ("1", Some(true)),
+            (" Yes ", Some(true)),
+            ("off", Some(false)),
+            ("FALSE", Some(false)),
+            ("perhaps", None),
+        ] {
+            assert_eq!(repair(value), expected, "{value}");
+        }
+        let budget = |value| {
+            let config = read(&[], &[("AGENTD_HOOK_HANDLER_TIMEOUT_SECS", value)]);
+            config.expect("usable").hook_handler_timeout.as_secs()
+        };
+        for (value, expected) in [("7", 7), ("0", 1), ("600", 55), ("soon", 20)] {
+            assert_eq!(budget(value), expected, "{value}");
+        }
     }
 
     #[test]
