@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::rc::Rc;
 
 use crate::boot::Boot;
-use crate::config::Config;
+use crate::config::{Config, VARIABLES};
 use crate::exec::{self, Execs};
 use crate::fs::resumable::{self, Uploads};
 use crate::fs::watch::Allowance;
@@ -37,7 +37,7 @@ pub struct App {
     pub execs: Rc<Execs>,
     /// Uploads that are not complete.
     pub uploads: Uploads,
-    /// The environment the daemon was started with, less its own settings.
+    /// The environment the daemon was started with, less its own settings and what its supervisor says to it.
     pub image_environment: Rc<Vec<(OsString, OsString)>>,
     /// The last look at the disk.
     pub disk: Rc<Gauge>,
@@ -89,7 +89,8 @@ impl App {
         });
         let is_ours = |name: &OsString| {
             let name = name.to_string_lossy();
-            name.starts_with("RINGD_") || name.starts_with("AGENTD_")
+            let is_setting = name.starts_with("RINGD_") || name.starts_with("AGENTD_");
+            is_setting || VARIABLES.contains(&&*name)
         };
         let image = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         Self {

@@ -1,6 +1,7 @@
 //! The command line: `ringd serve`, help and version.
 
 mod serve;
+mod supervisor;
 
 use std::process::ExitCode;
 

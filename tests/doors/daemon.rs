@@ -471,7 +471,7 @@ impl Address {
 }
 
 fn is_listen(name: &str) -> bool {
-    name == "RINGD_LISTEN" || name == "AGENTD_PORT"
+    ["RINGD_LISTEN", "AGENTD_PORT", "LISTEN_FDS"].contains(&name)
 }
 
 /// Waits for the end of a process; `None` when it takes longer than a test waits.

@@ -75,6 +75,7 @@ mod paths_stat;
 mod routing;
 mod shutdown;
 mod smuggling;
+mod supervisor;
 mod tar_changing;
 mod tar_choose;
 mod tar_coded;
