@@ -23,6 +23,7 @@ need python3 python3
 need chromium chromium
 need git git
 need script bsdutils
+need systemd-analyze systemd
 
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
     need pip3 python3-venv

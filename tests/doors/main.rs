@@ -28,6 +28,7 @@ mod bootstrap;
 mod codings;
 mod config;
 mod connections;
+mod deployments;
 mod digests;
 mod drivers;
 mod example;
