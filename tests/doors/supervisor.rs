@@ -173,10 +173,13 @@ fn a_socket_that_is_handed_over_is_served_beside_others(driver: Driver) {
 }
 
 fn sockets_for_another_process_are_left_alone(driver: Driver) {
-    let daemon = handing(Setup::new(driver), a_socket(), "LISTEN_PID=1")
+    let mut daemon = handing(Setup::new(driver), a_socket(), "LISTEN_PID=1")
         .listen("127.0.0.1:0")
         .start();
     daemon.health();
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert_eq!(daemon.more_stdout(), Vec::<String>::new());
 }
 
 fn sockets_that_are_not_understood_stop_the_start(driver: Driver) {
