@@ -11,14 +11,15 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use crate::boot::Boot;
-use crate::config::Config;
+use crate::config::{Config, VARIABLES};
 use crate::exec::{self, Execs};
 use crate::fs::resumable::{self, Uploads};
 use crate::fs::watch::Allowance;
 use crate::health::Gauge;
-use crate::hooks::Hooks;
+use crate::hooks::{self, Hooks};
+use crate::identity::Repair;
 use crate::ring::cgroup::Subtree;
-use crate::ring::notify::Event;
+use crate::ring::notify::{Event, Once};
 use crate::ring::process;
 use traffic::Traffic;
 use transfers::Transfers;
@@ -29,13 +30,17 @@ pub struct App {
     pub config: Config,
     /// The bootstrap.
     pub boot: Boot,
-    /// The platform's hooks so far.
+    /// The platform's hooks so far, and their handlers.
     pub hooks: Hooks,
+    /// The identity that the guest shares with its siblings, and its repair.
+    pub identity: Rc<Repair>,
+    /// Set once everything that the winning run hook brings about is done.
+    pub launched: Once<()>,
     /// The execs.
     pub execs: Rc<Execs>,
     /// Uploads that are not complete.
     pub uploads: Uploads,
-    /// The environment the daemon was started with, less its own settings.
+    /// The environment the daemon was started with, less its own settings and what its supervisor says to it.
     pub image_environment: Rc<Vec<(OsString, OsString)>>,
     /// The last look at the disk.
     pub disk: Rc<Gauge>,
@@ -58,6 +63,10 @@ impl App {
     /// the environment for the last time.
     pub fn new(config: Config, subtree: Option<Subtree>) -> Self {
         let limits = &config.limits;
+        let (oom_score, descriptors) = (
+            process::protect_from_oom(),
+            process::raise_descriptor_limit(),
+        );
         let execs = Execs::new(exec::Limits {
             max_output_bytes: limits.max_output_bytes,
             output_linger: limits.output_linger,
@@ -72,8 +81,14 @@ impl App {
             kill_grace: limits.kill_grace,
             stdin_write_timeout: limits.stdin_write_timeout,
             max_stdin_write_bytes: limits.max_stdin_write_bytes,
-            oom_score: process::protect_from_oom(),
-            descriptors: process::raise_descriptor_limit(),
+            oom_score,
+            descriptors,
+        });
+        let hooks = Hooks::new(hooks::Settings {
+            dir: config.hooks_dir.clone(),
+            budget: config.hook_handler_timeout,
+            oom_score,
+            descriptors,
         });
         let uploads = Uploads::new(resumable::Limits {
             uploads: limits.max_uploads,
@@ -81,12 +96,15 @@ impl App {
         });
         let is_ours = |name: &OsString| {
             let name = name.to_string_lossy();
-            name.starts_with("RINGD_") || name.starts_with("AGENTD_")
+            let is_setting = name.starts_with("RINGD_") || name.starts_with("AGENTD_");
+            is_setting || VARIABLES.contains(&&*name)
         };
         let image = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         Self {
             boot: Boot::default(),
-            hooks: Hooks::default(),
+            hooks,
+            identity: Rc::default(),
+            launched: Once::default(),
             execs: Rc::new(execs.within(subtree)),
             uploads,
             image_environment: Rc::new(image.collect()),
@@ -99,6 +117,12 @@ impl App {
             started_at: SystemTime::now(),
             config,
         }
+    }
+
+    /// True when the winning run hook repairs the identity: asked for, or by default as the first process of a guest.
+    pub fn repairs_identity(&self) -> bool {
+        let is_first = || std::process::id() == 1;
+        self.config.repair_identity.unwrap_or_else(is_first)
     }
 }
 

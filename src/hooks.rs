@@ -1,62 +1,119 @@
-//! The platform's lifecycle hooks as they were invoked: the first ones are remembered, later ones counted.
+//! The platform's lifecycle hooks: what was invoked, the programs of the image that run then, and the clocks around a
+//! freeze.
 
-use std::cell::{Cell, RefCell};
+mod clocks;
+mod handler;
+mod output;
+mod queue;
+mod record;
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// One invocation.
-#[derive(Clone, Debug, Serialize)]
-pub struct Observation {
-    /// The hook: `ready`, `validate`, `run`, `suspend`, `resume` or `terminate`.
-    pub hook: &'static str,
-    /// Seconds since 1970, on the guest's clock.
-    pub fired_at: u64,
-}
+pub use handler::Outcome;
+pub use record::{Observation, REMEMBERED};
 
-/// The record of invocations.
-#[derive(Default)]
+use clocks::Clocks;
+use handler::Handlers;
+use record::Record;
+
+/// The hooks of one daemon.
 pub struct Hooks {
-    seen: RefCell<Vec<Observation>>,
-    dropped: Cell<u64>,
+    record: Record,
+    handlers: Handlers,
+    clocks: Clocks,
 }
 
-/// Invocations that are remembered; the earliest are kept (contract, D20).
-pub const REMEMBERED: usize = 64;
+/// How handlers are run.
+pub struct Settings {
+    /// The directory that holds one program per hook, of its name; absolute.
+    pub dir: PathBuf,
+    /// How long an invocation may take, from its arrival to the end of its handler.
+    pub budget: Duration,
+    /// The OOM score adjustment that children get back.
+    pub oom_score: Option<i32>,
+    /// The soft limit on descriptors that children get back.
+    pub descriptors: Option<u64>,
+}
+
+/// One invocation of a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// The name of the hook.
+    pub hook: &'static str,
+    /// Where it stands in the record; `None` when it came too late to be remembered.
+    slot: Option<usize>,
+}
+
+/// The variables of a handler.
+pub type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Hooks {
-    /// Records an invocation, before it is judged.
-    pub fn record(&self, hook: &'static str, fired_at: u64) {
-        let mut seen = self.seen.borrow_mut();
-        if seen.len() < REMEMBERED {
-            seen.push(Observation { hook, fired_at });
-        } else {
-            self.dropped.set(self.dropped.get() + 1);
+    /// No hook has been invoked yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            record: Record::default(),
+            handlers: Handlers::new(settings),
+            clocks: Clocks::default(),
         }
+    }
+
+    /// Records an invocation at a second of the guest's clock, before it is judged.
+    pub fn record(&self, hook: &'static str, fired_at: u64) -> Invocation {
+        let slot = self.record.add(hook, fired_at);
+        Invocation { hook, slot }
+    }
+
+    /// Runs the handler of the hook, if the image has one, to its end or until the budget is gone.
+    ///
+    /// To be run to its end: whoever drops it leaves a process without a bound.
+    pub async fn handle(&self, invocation: Invocation, environment: Environment) {
+        let hook = invocation.hook;
+        let Some(outcome) = self.handlers.run(hook, environment).await else {
+            return;
+        };
+        let (code, signal, timed_out) = (outcome.exit_code, outcome.signal, outcome.timed_out);
+        let (ms, error) = (outcome.duration_ms, outcome.error.as_deref());
+        if outcome.is_success() {
+            tracing::info!(hook, ms, "a hook handler has succeeded");
+        } else {
+            tracing::warn!(
+                hook,
+                ms,
+                code,
+                signal,
+                timed_out,
+                error,
+                "a hook handler has failed; the hook is answered as if it had not"
+            );
+        }
+        self.record.settle(invocation.slot, outcome);
+    }
+
+    /// Remembers what the clocks say: the guest is about to be frozen.
+    pub fn before_freeze(&self) {
+        self.clocks.mark("suspend");
+    }
+
+    /// Tells the log what passed on each clock while the guest was frozen.
+    pub fn after_freeze(&self) {
+        self.clocks.tell();
+        self.clocks.mark("resume");
     }
 
     /// What is remembered, earliest first.
     pub fn seen(&self) -> Vec<Observation> {
-        self.seen.borrow().clone()
+        self.record.seen()
     }
 
-    /// How many were not remembered.
+    /// How many invocations were not remembered.
     pub fn dropped(&self) -> u64 {
-        self.dropped.get()
+        self.record.dropped()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_earliest_are_kept_and_the_rest_is_counted() {
-        let hooks = Hooks::default();
-        for second in 0..70 {
-            hooks.record("resume", second);
-        }
-        let seen = hooks.seen();
-        assert_eq!((seen.len(), hooks.dropped()), (REMEMBERED, 6));
-        assert_eq!((seen[0].fired_at, seen[63].fired_at), (0, 63));
+    /// Ends the handler that runs: nobody is left to hold it to its budget.
+    pub fn close(&self) {
+        self.handlers.close();
     }
 }

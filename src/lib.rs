@@ -14,6 +14,7 @@ pub mod exec;
 pub mod fs;
 pub mod health;
 pub mod hooks;
+pub mod identity;
 pub mod log;
 pub mod ring;
 pub mod tunnel;

@@ -24,6 +24,7 @@ need chromium chromium
 need git git
 need script bsdutils
 need wscat node-ws
+need systemd-analyze systemd
 
 # Of Prometheus only the checker of metrics is needed, not the service and what comes with it.
 if ! command -v promtool >/dev/null 2>&1 && [ ! -x target/promtool/promtool ]; then

@@ -59,7 +59,7 @@ fn imports(text: &str) -> Vec<String> {
 }
 
 const ROOMS: &[&str] = &[
-    "exec", "fs", "tunnel", "image", "pod", "boot", "health", "hooks", "procs",
+    "exec", "fs", "tunnel", "image", "pod", "boot", "health", "hooks", "identity", "procs",
 ];
 
 fn may_import(from: &str, to: &str) -> bool {

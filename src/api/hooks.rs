@@ -1,5 +1,7 @@
 //! The platform's lifecycle hooks; `run` is the one-shot bootstrap.
 
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,6 +15,8 @@ use super::row::{Access, Answer, Call, Form, Method, Row, Run};
 use crate::app::App;
 use crate::boot::{Identity, Installed, Launch};
 use crate::error::{Error, Kind, Result};
+use crate::hooks::Invocation;
+use crate::ring;
 
 macro_rules! hook {
     ($name:literal, $about:literal, $run:expr) => {
@@ -52,10 +56,10 @@ pub static ROWS: &[Row] = &[
     hook!("suspend", "the guest is about to be frozen", |app,
                                                          _|
      -> Run {
-        Box::pin(acknowledge(app, "suspend"))
+        Box::pin(suspend(app))
     }),
     hook!("resume", "the guest was thawed", |app, _| -> Run {
-        Box::pin(acknowledge(app, "resume"))
+        Box::pin(resume(app))
     }),
     hook!(
         "terminate",
@@ -70,29 +74,63 @@ pub static ROWS: &[Row] = &[
 )]
 async fn acknowledge(app: Rc<App>, hook: &'static str) -> Result<Answer> {
     observe(&app, hook);
-    if hook == "resume" && !app.boot.is_done() {
+    Ok(Answer::Empty)
+}
+
+async fn suspend(app: Rc<App>) -> Result<Answer> {
+    let invocation = observe(&app, "suspend");
+    to_its_end(async move {
+        handle(&app, invocation).await;
+        app.hooks.before_freeze();
+    })
+    .await
+}
+
+async fn resume(app: Rc<App>) -> Result<Answer> {
+    let invocation = observe(&app, "resume");
+    if !app.boot.is_done() {
         tracing::warn!("resumed without an installed token");
     }
-    Ok(Answer::Empty)
+    app.hooks.after_freeze();
+    to_its_end(async move { handle(&app, invocation).await }).await
 }
 
-#[expect(
-    clippy::unused_async,
-    reason = "a row answers with a future, though this one has nothing to wait for"
-)]
 async fn terminate(app: Rc<App>) -> Result<Answer> {
-    observe(&app, "terminate");
-    if app.config.terminate_drains {
-        app.connections.start_draining();
-    }
+    let invocation = observe(&app, "terminate");
+    to_its_end(async move {
+        handle(&app, invocation).await;
+        if app.config.terminate_drains {
+            app.connections.start_draining();
+        }
+    })
+    .await
+}
+
+/// Does what a hook brings about, also when the platform does not wait for its answer, which is always the same.
+async fn to_its_end(work: impl Future<Output = ()> + 'static) -> Result<Answer> {
+    ring::detached("hook", work).await;
     Ok(Answer::Empty)
 }
 
-fn observe(app: &App, hook: &'static str) {
+fn observe(app: &App, hook: &'static str) -> Invocation {
+    tracing::info!(hook, "hook invoked");
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     app.hooks
-        .record(hook, now.map_or(0, |since| since.as_secs()));
-    tracing::info!(hook, "hook invoked");
+        .record(hook, now.map_or(0, |since| since.as_secs()))
+}
+
+/// Runs the handler of a hook, with the image's environment below the launch environment, as every exec may have it.
+async fn handle(app: &App, invocation: Invocation) {
+    let image = app.image_environment.iter();
+    let image = image.map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+    let launch = app.boot.environment();
+    let launch = launch
+        .iter()
+        .map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+    let own = [(&b"AGENTD_HOOK"[..], invocation.hook.as_bytes())];
+    let layers = image.chain(launch).chain(own);
+    let environment = layers.map(|(key, value)| (key.to_vec(), value.to_vec()));
+    app.hooks.handle(invocation, environment.collect()).await;
 }
 
 #[derive(Deserialize)]
@@ -102,7 +140,7 @@ struct Envelope {
 }
 
 async fn run(app: Rc<App>, mut call: Call) -> Result<Answer> {
-    observe(&app, "run");
+    let invocation = observe(&app, "run");
     let is_json = body::is_json(call.fields.first("content-type"));
     let bytes = body::read(&mut *call.body, MOST_BYTES).await;
     let bytes = bytes.map_err(|error| match error.kind() {
@@ -115,10 +153,30 @@ async fn run(app: Rc<App>, mut call: Call) -> Result<Answer> {
     match app.boot.install(launch) {
         Installed::Now => {
             tracing::info!("bootstrapped");
+            let launched = Launched(Rc::clone(&app));
+            to_its_end(async move {
+                if app.repairs_identity() {
+                    app.identity.run().await;
+                }
+                handle(&app, invocation).await;
+                drop(launched);
+            })
+            .await
+        }
+        Installed::Before => {
+            app.launched.wait().await;
             Ok(Answer::Empty)
         }
-        Installed::Before => Ok(Answer::Empty),
         Installed::Refused => Err(Kind::TokenTaken.bare()),
+    }
+}
+
+/// Says that the launch is over, however it ended.
+struct Launched(Rc<App>);
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        self.0.launched.set(());
     }
 }
 

@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::health::Disk;
 use crate::hooks::Observation;
+use crate::identity::Step;
 
 /// The rows of this room.
 pub static ROWS: &[Row] = &[Row {
@@ -47,7 +48,7 @@ struct Health {
     /// Hook invocations that were not remembered.
     hooks_dropped: u64,
     /// Steps of the identity repair; empty while none ran.
-    identity_steps: [(); 0],
+    identity_steps: Vec<Step>,
     /// Variables of the image environment that execs can inherit.
     image_env_keys: Option<usize>,
 }
@@ -59,13 +60,13 @@ async fn health(app: Rc<App>, _call: Call) -> Result<Answer> {
         version: VERSION,
         bootstrapped: app.boot.is_done(),
         disk,
-        identity_degraded: false,
-        identity_repaired: false,
+        identity_degraded: app.identity.is_degraded(),
+        identity_repaired: app.identity.is_over(),
         busy: activity.busy,
         execs: activity.execs,
         hooks: app.hooks.seen(),
         hooks_dropped: app.hooks.dropped(),
-        identity_steps: [],
+        identity_steps: app.identity.steps(),
         image_env_keys: Some(app.image_environment.len()),
     };
     let mut document = Vec::with_capacity(DOCUMENT);

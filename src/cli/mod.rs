@@ -3,6 +3,7 @@
 mod key;
 mod keygen;
 mod serve;
+mod supervisor;
 mod tunnel;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::USAGE;
+use super::supervisor::Reports;
 use crate::app::App;
 use crate::config::{Address, Config, Ignored, SETTINGS, Setting, Unusable};
 use crate::doors;
@@ -104,7 +105,8 @@ async fn serve(config: Config) -> i32 {
             }
         }
     }
-    announce(&listeners);
+    announce(&app, &listeners);
+    let ready = ready(&listeners);
     let closed = Rc::new(Event::default());
     let doors = listeners.len() as u64;
     for listener in listeners {
@@ -120,15 +122,23 @@ async fn serve(config: Config) -> i32 {
         "signals",
         obey(signals, Rc::clone(&app), Rc::clone(&stopped)),
     );
+    let reports = Rc::new(Reports::to(app.config.supervisor.notify.as_ref()));
+    reports.send(&ready).await;
+    if let Some(span) = app.config.supervisor.watchdog {
+        let reports = Rc::clone(&reports);
+        spawn("watchdog", async move { reports.live(span).await });
+    }
     app.connections.drain.after(0).await;
     tracing::info!(connections = app.connections.count(), "draining");
     let deadline = Deadline::after(app.config.drain_timeout);
+    reports.send("STOPPING=1\nSTATUS=draining").await;
     let shut = async {
         while closed.count() < doors {
             closed.next().await;
         }
     };
     drain(&app, shut, deadline, &stopped).await;
+    app.hooks.close();
     app.uploads.close().await;
     app.execs.close();
     0
@@ -148,17 +158,29 @@ pub(super) fn open(address: &Address, unix_mode: u32) -> std::io::Result<Listene
 }
 
 /// Says where we listen: a line each on standard output for whoever has started us, and in the log.
-fn announce(listeners: &[Listener]) {
+fn announce(app: &App, listeners: &[Listener]) {
     let mut out = std::io::stdout().lock();
     for listener in listeners {
-        tracing::info!(address = listener.name(), "listening");
+        let address = listener.name();
+        let socket = app.config.supervisor.name_of(address);
+        tracing::info!(address, socket, "listening");
         // Standard output may be closed: then nobody wants to know.
-        let _ = writeln!(out, "listening {}", listener.name());
+        let _ = writeln!(out, "listening {address}");
     }
     let _ = out.flush();
     if let Some(driver) = ring::running() {
         tracing::info!(driver = driver.name(), why = driver.why, "serving");
     }
+}
+
+/// The report that we serve.
+fn ready(listeners: &[Listener]) -> String {
+    let addresses: Vec<&str> = listeners.iter().map(Listener::name).collect();
+    let driver = ring::running().map_or("no driver", |driver| driver.name());
+    format!(
+        "READY=1\nSTATUS=listening on {}, with {driver}",
+        addresses.join(", ")
+    )
 }
 
 /// Reaps on SIGCHLD; drains on the first SIGTERM or SIGINT and leaves at once on the second.

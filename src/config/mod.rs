@@ -2,12 +2,14 @@
 
 mod address;
 mod setting;
+mod supervisor;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use address::Address;
 pub use setting::{SETTINGS, Setting};
+pub use supervisor::{Handed, Socket, Supervisor, VARIABLES};
 
 use crate::ring;
 use crate::wire::http::head;
@@ -25,6 +27,12 @@ pub struct Config {
     pub metrics_open: bool,
     pub cgroup: ring::cgroup::Place,
     pub tunnel_unix: Vec<PathBuf>,
+    pub hooks_dir: PathBuf,
+    pub hook_handler_timeout: Duration,
+    /// Whether the identity is repaired; `None` asks whether we are PID 1.
+    pub repair_identity: Option<bool>,
+    /// What the supervisor says; no setting.
+    pub supervisor: Supervisor,
     origins: Vec<String>,
 }
 
@@ -75,8 +83,8 @@ impl Config {
     /// `flags` are pairs of name (without dashes) and value; `variable` looks up the environment.
     ///
     /// # Errors
-    /// A flag that is not known, or a flag or `RINGD_*` value that does not parse. A bad `AGENTD_*` value is only
-    /// reported, as the reference does.
+    /// A flag that is not known, a flag or `RINGD_*` value that does not parse, or sockets that were handed over in a
+    /// way that is not understood. A bad `AGENTD_*` value is only reported, as the reference does.
     pub fn read(
         flags: &[(String, String)],
         variable: impl Fn(&str) -> Option<String>,
@@ -127,10 +135,38 @@ impl Config {
             }
         }
         let known = |flag: &str| SETTINGS.iter().any(|setting| setting.name == flag);
-        match flags.iter().find(|(flag, _)| !known(flag)) {
-            Some((flag, _)) => Err(Unusable(format!("--{flag} is not an option of serve"))),
-            None => Ok((config, ignored)),
+        if let Some((flag, _)) = flags.iter().find(|(flag, _)| !known(flag)) {
+            return Err(Unusable(format!("--{flag} is not an option of serve")));
         }
+        let (supervisor, unheard) = Supervisor::read(variable, std::process::id())?;
+        ignored.extend(unheard);
+        config.obey(supervisor);
+        Ok((config, ignored))
+    }
+
+    /// Listens on what was handed over, beside what was asked for; the default is not asked for.
+    fn obey(&mut self, supervisor: Supervisor) {
+        let addresses = supervisor
+            .handed
+            .iter()
+            .map(|handed| Address::Fd(handed.fd));
+        let listen = SETTINGS.iter().zip(&mut self.origins);
+        let listen = listen.filter(|(setting, _)| setting.name == "listen");
+        for (_, origin) in listen.filter(|_| !supervisor.handed.is_empty()) {
+            if origin == "default" {
+                self.listen.clear();
+                origin.clear();
+            } else {
+                origin.push_str(" and ");
+            }
+            origin.push_str("LISTEN_FDS");
+        }
+        for address in addresses {
+            if !self.listen.contains(&address) {
+                self.listen.push(address);
+            }
+        }
+        self.supervisor = supervisor;
     }
 
     /// One line per setting: `name = value (source)`.
@@ -188,6 +224,10 @@ impl Config {
             metrics_open: false,
             cgroup: ring::cgroup::Place::Auto,
             tunnel_unix: Vec::new(),
+            hooks_dir: PathBuf::new(),
+            hook_handler_timeout: Duration::ZERO,
+            repair_identity: None,
+            supervisor: Supervisor::default(),
             origins: Vec::new(),
         }
     }
@@ -251,6 +291,47 @@ mod tests {
             config.expect("usable").listen[0].to_string(),
             "tcp://127.0.0.1:1"
         );
+    }
+
+    #[test]
+    fn sockets_that_are_handed_over_replace_the_default_only() {
+        let pid = std::process::id().to_string();
+        let handed = [("LISTEN_PID", &*pid), ("LISTEN_FDS", "2")];
+        let check = |flags: &[(&str, &str)], expected: &str| {
+            let text = read(flags, &handed).expect("usable").printed();
+            assert!(text.contains(expected), "{expected}: {text}");
+        };
+        check(&[], "listen = fd://3,fd://4 (LISTEN_FDS)\n");
+        check(
+            &[("listen", "127.0.0.1:1,fd://4")],
+            "listen = tcp://127.0.0.1:1,fd://4,fd://3 (flag and LISTEN_FDS)\n",
+        );
+        let why = read(&[], &[("LISTEN_PID", &*pid), ("LISTEN_FDS", "x")]).expect_err("no number");
+        assert!(why.contains("LISTEN_FDS"), "{why}");
+    }
+
+    #[test]
+    fn the_switch_and_the_budget_of_the_reference_are_understood() {
+        let repair = |value| {
+            let config = read(&[], &[("AGENTD_REPAIR_IDENTITY", value)]);
+            config.expect("usable").repair_identity
+        };
+        for (value, expected) in [
+            ("1", Some(true)),
+            (" Yes ", Some(true)),
+            ("off", Some(false)),
+            ("FALSE", Some(false)),
+            ("perhaps", None),
+        ] {
+            assert_eq!(repair(value), expected, "{value}");
+        }
+        let budget = |value| {
+            let config = read(&[], &[("AGENTD_HOOK_HANDLER_TIMEOUT_SECS", value)]);
+            config.expect("usable").hook_handler_timeout.as_secs()
+        };
+        for (value, expected) in [("7", 7), ("0", 1), ("600", 55), ("soon", 20)] {
+            assert_eq!(budget(value), expected, "{value}");
+        }
     }
 
     #[test]

@@ -483,7 +483,62 @@ pub static SETTINGS: &[Setting] = &[
             .into()
         },
     },
+    Setting {
+        name: "hooks-dir",
+        agentd: None,
+        adapt: trimmed,
+        default: "/etc/agentd/hooks.d",
+        unit: "PATH",
+        about: "where the image has its hook handlers: programs named run, suspend, resume and terminate",
+        set: |config, text| {
+            if !text.starts_with('/') {
+                return Err(format!("{text:?} is not an absolute path"));
+            }
+            config.hooks_dir = text.into();
+            Ok(())
+        },
+        show: |config| config.hooks_dir.display().to_string(),
+    },
+    Setting {
+        adapt: |text| match text.trim().parse::<u64>() {
+            Ok(seconds) => seconds.clamp(1, MOST_HANDLER_SECONDS).to_string(),
+            Err(_) => text.to_owned(),
+        },
+        ..seconds!(
+            "hook-handler-timeout",
+            Some("AGENTD_HOOK_HANDLER_TIMEOUT_SECS"),
+            "20",
+            hook_handler_timeout,
+            "how long a hook may wait for its handler; then the handler is killed and the hook answered"
+        )
+    },
+    Setting {
+        name: "repair-identity",
+        agentd: Some("AGENTD_REPAIR_IDENTITY"),
+        adapt: |text| text.trim().to_ascii_lowercase(),
+        default: "auto",
+        unit: "NAME",
+        about: "whether the run hook gives the guest a machine id, host name and boot id of its own: on, off, or auto (only as PID 1)",
+        set: |config, text| {
+            config.repair_identity = match text {
+                "auto" => None,
+                "on" | "1" | "true" | "yes" => Some(true),
+                "off" | "0" | "false" | "no" => Some(false),
+                _ => return Err(format!("{text:?} is none of auto, on, off")),
+            };
+            Ok(())
+        },
+        show: |config| {
+            let chosen = config.repair_identity;
+            chosen
+                .map_or("auto", |on| if on { "on" } else { "off" })
+                .into()
+        },
+    },
 ];
+
+/// What the reference allows a handler at most: less than the platform allows a hook.
+const MOST_HANDLER_SECONDS: u64 = 55;
 
 fn trimmed(text: &str) -> String {
     text.trim().to_owned()

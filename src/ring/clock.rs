@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 pub(crate) mod jump;
+mod reading;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
+pub use reading::{Passed, Reading};
 pub use running::Moment;
 use running::{RunningTime, TICK};
 

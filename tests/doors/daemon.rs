@@ -305,6 +305,20 @@ impl Daemon {
         all(&self.stderr)
     }
 
+    /// Waits until the log has this many lines with `text`; answers them.
+    #[track_caller]
+    pub(crate) fn logged(&self, text: &str, count: usize) -> Vec<Value> {
+        let lines = || {
+            let lines = self.stderr().into_iter();
+            lines.filter(|line| line.contains(text)).collect::<Vec<_>>()
+        };
+        wait_until(text, || lines().len() >= count);
+        let lines = lines().into_iter();
+        lines
+            .map(|line| serde_json::from_str(&line).expect("every line is JSON"))
+            .collect()
+    }
+
     /// What the daemon has printed behind its listening lines; ends with the daemon.
     pub(crate) fn more_stdout(&self) -> Vec<String> {
         self.stdout.iter().collect()
@@ -458,7 +472,7 @@ impl Address {
 }
 
 fn is_listen(name: &str) -> bool {
-    name == "RINGD_LISTEN" || name == "AGENTD_PORT"
+    ["RINGD_LISTEN", "AGENTD_PORT", "LISTEN_FDS"].contains(&name)
 }
 
 /// Waits for the end of a process; `None` when it takes longer than a test waits.

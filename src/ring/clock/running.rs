@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Moment(Duration, PhantomData<*const ()>);
 
 impl Moment {
-    const fn at(running: Duration) -> Self {
+    pub(super) const fn at(running: Duration) -> Self {
         Self(running, PhantomData)
     }
 
