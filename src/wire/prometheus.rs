@@ -247,7 +247,9 @@ mod tests {
     fn a_family_without_samples_is_described() {
         let text = "# HELP g Nothing yet.\n# TYPE g gauge\n";
         check(
-            |document| drop(document.family(Type::Gauge, "g", "Nothing yet.")),
+            |document| {
+                document.family(Type::Gauge, "g", "Nothing yet.");
+            },
             text,
             text,
         );
