@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Scenario] = &[
     },
     Scenario {
         name: "tunnel-verified",
-        title: "the same through a tunnel whose ends have proved their keys, and whose messages are encrypted",
+        title: "a stream goes through a tunnel whose ends have proved their keys and whose messages are encrypted, both ways",
         run: |bench, out| Box::pin(stream::run(bench, out, Kind::Verified)),
     },
     Scenario {
