@@ -8,6 +8,7 @@ mod fields;
 mod head;
 mod output;
 pub mod setting;
+mod tunnel;
 
 /// One part of ringd at work.
 pub struct Bench {
@@ -29,6 +30,7 @@ pub static ALL: &[&[Bench]] = &[
     fields::BENCHES,
     head::BENCHES,
     output::BENCHES,
+    tunnel::BENCHES,
 ];
 
 /// Every bench.

@@ -15,6 +15,7 @@ mod request;
 mod script;
 mod timer;
 mod unsupported;
+mod verified;
 mod websocket;
 
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ pub(crate) use registered::STEP_BYTES;
 pub(crate) use request::Request;
 pub(crate) use script::Script;
 pub(crate) use unsupported::{Unsupported, wanted};
+pub(crate) use verified::{IDENTITY, Verified};
 pub(crate) use websocket::{Frame, WebSocket};
 
 /// Where a daemon is reached, and as whom.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Pid;
 
-use crate::load::{Connection, Endpoint, Manner, Request};
+use crate::load::{Connection, Endpoint, IDENTITY, Manner, Request};
 use crate::results::{TargetInfo, without_tokens};
 
 pub(crate) use process::{Placement, Process, Spent, run_program};
@@ -102,8 +102,11 @@ impl Target {
             !self.endpoint.token.is_empty(),
             "it waits for a token: give one"
         );
-        let payload = serde_json::json!({ "agent_token": self.endpoint.token }).to_string();
-        let body = serde_json::json!({ "runHookPayload": payload }).to_string();
+        let mut payload = serde_json::json!({ "agent_token": self.endpoint.token });
+        for (name, value) in IDENTITY {
+            payload[name] = value.into();
+        }
+        let body = serde_json::json!({ "runHookPayload": payload.to_string() }).to_string();
         let hook = "/aws/lambda-microvms/runtime/v1/run";
         let request = Request::of("POST", hook, body.as_bytes());
         connection.demand(request, 200).await.map(drop)

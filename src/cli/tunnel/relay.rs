@@ -65,8 +65,8 @@ impl Relay {
     /// Carries bytes until the tunnel ends, and ends both connections as that asks for.
     pub(super) async fn run(&self, incoming: Incoming) -> Ending {
         let (ending, code) = monoio::select! {
-            ended = self.out_of_the_guest(incoming) => ended,
-            () = self.into_the_guest() => (Ending::Abandoned, None),
+            ended = self.outward(incoming) => ended,
+            () = self.inward() => (Ending::Abandoned, None),
         };
         if let Some(code) = code {
             self.say_farewell(code).await;
@@ -89,7 +89,7 @@ impl Relay {
     }
 
     /// Sends what the local side says, and what is owed; returns when the local side is gone.
-    async fn into_the_guest(&self) {
+    async fn inward(&self) {
         loop {
             let seen = self.owes.count();
             self.pay().await;
@@ -180,7 +180,7 @@ impl Relay {
     }
 
     /// Hands over what the guest says; answers how the tunnel ends, and the code that the daemon is told if any.
-    async fn out_of_the_guest(&self, mut incoming: Incoming) -> (Ending, Option<u16>) {
+    async fn outward(&self, mut incoming: Incoming) -> (Ending, Option<u16>) {
         let mut message = Vec::new();
         let mut plain = Vec::new();
         loop {

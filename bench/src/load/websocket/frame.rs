@@ -69,18 +69,18 @@ struct Header {
 }
 
 impl Inbox {
-    /// Takes bytes of the connection and shows those of messages to `sink`.
+    /// Takes bytes of the connection and shows those of messages to `sink`, and whether they end their frame.
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
-        sink: &mut impl FnMut(&[u8]) -> Result<()>,
+        sink: &mut impl FnMut(&[u8], bool) -> Result<()>,
     ) -> Result<()> {
         while !bytes.is_empty() {
             if self.payload_left > 0 {
                 let most = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
                 let (payload, rest) = bytes.split_at(bytes.len().min(most));
-                sink(payload)?;
                 self.skip(payload.len() as u64);
+                sink(payload, self.payload_left == 0)?;
                 bytes = rest;
                 continue;
             }
@@ -248,7 +248,7 @@ mod tests {
             let mut inbox = Inbox::default();
             let mut payload = Vec::new();
             for part in [&stream[..cut], &stream[cut..]] {
-                let sink = &mut |bytes: &[u8]| {
+                let sink = &mut |bytes: &[u8], _| {
                     payload.extend_from_slice(bytes);
                     Ok(())
                 };
@@ -270,7 +270,7 @@ mod tests {
             frame(FINAL | PING, &[0; 126]),
             [frame(FINAL | CLOSE, b""), frame(FINAL | BINARY, b"x")].concat(),
         ] {
-            let outcome = Inbox::default().take(&wrong, &mut |_| Ok(()));
+            let outcome = Inbox::default().take(&wrong, &mut |_, _| Ok(()));
             assert!(outcome.is_err(), "{wrong:?}");
         }
     }

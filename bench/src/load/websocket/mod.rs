@@ -37,7 +37,9 @@ impl WebSocket {
             head.websocket_accept
         );
         let mut inbox = Inbox::default();
-        inbox.take(&early, &mut |_| bail!("a message came before any was sent"))?;
+        inbox.take(&early, &mut |_, _| {
+            bail!("a message came before any was sent")
+        })?;
         Ok(Self { connection, inbox })
     }
 
@@ -50,6 +52,14 @@ impl WebSocket {
     pub(crate) async fn receive(
         &mut self,
         mut sink: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.receive_parts(|part, _| sink(part)).await
+    }
+
+    /// The same; `sink` is told with each part whether a frame ends with it. An empty frame has no part.
+    pub(crate) async fn receive_parts(
+        &mut self,
+        mut sink: impl FnMut(&[u8], bool) -> Result<()>,
     ) -> Result<()> {
         let inbox = &mut self.inbox;
         self.connection
@@ -77,7 +87,7 @@ impl WebSocket {
             let mut room = [0; MOST_HEADER_BYTES];
             let count = self.connection.receive_raw(&mut room).await?;
             let mut told = 0;
-            self.inbox.take(&room[..count], &mut |payload| {
+            self.inbox.take(&room[..count], &mut |payload, _| {
                 told += payload.len() as u64;
                 Ok(())
             })?;
@@ -99,7 +109,7 @@ impl WebSocket {
         while !self.inbox.is_closed() && !self.connection.is_whole() {
             let inbox = &mut self.inbox;
             self.connection
-                .receive(|_, bytes| inbox.take(bytes, &mut |_| Ok(())))
+                .receive(|_, bytes| inbox.take(bytes, &mut |_, _| Ok(())))
                 .await?;
         }
         Ok(self.inbox.status())

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::Scenario;
 use crate::bench::Needs;
-use crate::load::{Manner, Peer, WebSocket};
+use crate::load::{Manner, Peer, Verified, WebSocket};
 use crate::target::{Dialect, Target};
 
 use near::Near;
@@ -21,7 +21,12 @@ pub(super) const TABLE: &[Scenario] = &[
     Scenario {
         name: "tunnel-stream",
         title: "a stream goes through a tunnel, first to the program behind it, then back",
-        run: |bench, out| Box::pin(stream::run(bench, out)),
+        run: |bench, out| Box::pin(stream::run(bench, out, Kind::Plain)),
+    },
+    Scenario {
+        name: "tunnel-verified",
+        title: "a stream goes through a tunnel whose ends have proved their keys and whose messages are encrypted, both ways",
+        run: |bench, out| Box::pin(stream::run(bench, out, Kind::Verified)),
     },
     Scenario {
         name: "tunnel-pingpong",
@@ -32,16 +37,28 @@ pub(super) const TABLE: &[Scenario] = &[
 
 /// The program behind the tunnel is this one: the target must reach it.
 const NEEDS: Needs = Needs::dialects(&[Dialect::Guest, Dialect::Bare]).shared_files();
+/// A loop without frames has no handshake either.
+const VERIFIED_NEEDS: Needs = Needs::GUEST.shared_files();
 /// What readers must know of the bare loop.
 const BARE: &str = "bare splices between two sockets, without frames.";
 
+/// What a tunnel asks of its ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Verified,
+}
+
 /// Both ends of a new tunnel: ours, and that of the program behind it.
-async fn dug(target: &Target, manner: Manner) -> Result<(Near, Peer)> {
+async fn dug(target: &Target, manner: Manner, kind: Kind) -> Result<(Near, Peer)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     let connection = target.connect(manner)?;
     let near = match target.dialect {
         Dialect::Bare => Near::Plain(Peer::through(connection, address).await?),
+        _ if kind == Kind::Verified => {
+            Near::Verified(Box::new(Verified::open(connection, address.port()).await?))
+        }
         _ => {
             let route = format!("/v1/tcp?port={}", address.port());
             Near::Framed(WebSocket::open(connection, &route).await?)

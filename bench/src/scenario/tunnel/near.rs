@@ -2,11 +2,13 @@
 
 use anyhow::{Context, Result};
 
-use crate::load::{Frame, Peer, WebSocket};
+use crate::load::{Frame, Peer, Verified, WebSocket};
 
 /// Where messages go in and out.
 pub(super) enum Near {
     Framed(WebSocket),
+    /// Frames of encrypted messages; what is sent are the payloads.
+    Verified(Box<Verified>),
     /// A stream; what is sent are the payloads.
     Plain(Peer),
 }
@@ -15,6 +17,7 @@ impl Near {
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<()> {
         match self {
             Self::Framed(socket) => socket.send(frame).await,
+            Self::Verified(verified) => verified.send(frame.payload()).await,
             Self::Plain(peer) => peer.send(frame.payload()).await,
         }
     }
@@ -25,19 +28,21 @@ impl Near {
         bytes: u64,
         mut sink: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let socket = match self {
-            Self::Framed(socket) => socket,
-            Self::Plain(peer) => return peer.receive(bytes, sink).await,
-        };
+        if let Self::Plain(peer) = self {
+            return peer.receive(bytes, sink).await;
+        }
         let mut left = bytes;
         while left > 0 {
-            socket
-                .receive(|part| {
-                    let rest = left.checked_sub(part.len() as u64);
-                    left = rest.context("more came than was sent")?;
-                    sink(part)
-                })
-                .await?;
+            let note = |part: &[u8]| {
+                let rest = left.checked_sub(part.len() as u64);
+                left = rest.context("more came than was sent")?;
+                sink(part)
+            };
+            match self {
+                Self::Framed(socket) => socket.receive(note).await?,
+                Self::Verified(verified) => verified.receive(note).await?,
+                Self::Plain(_) => {}
+            }
         }
         Ok(())
     }
@@ -46,6 +51,7 @@ impl Near {
     pub(super) async fn discard(&mut self, bytes: u64) -> Result<()> {
         match self {
             Self::Framed(socket) => socket.discard(bytes).await,
+            Self::Verified(verified) => verified.discard(bytes).await,
             Self::Plain(peer) => peer.discard(bytes).await,
         }
     }
@@ -53,6 +59,7 @@ impl Near {
     pub(super) async fn close(self) -> Result<()> {
         match self {
             Self::Framed(socket) => socket.close().await.map(drop),
+            Self::Verified(verified) => verified.close().await.map(drop),
             Self::Plain(peer) => {
                 drop(peer);
                 Ok(())

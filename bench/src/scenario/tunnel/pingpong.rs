@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use super::super::turns::Entrant;
 use super::super::{Sample, measure, opened, take_turns};
 use super::near::Near;
-use super::{BARE, NEEDS, dug};
+use super::{BARE, Kind, NEEDS, dug};
 use crate::bench::Bench;
 use crate::load::{Frame, Latencies, Manner, Peer};
 use crate::results::{Metric, ScenarioResults};
@@ -68,7 +68,7 @@ pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults) -> Result<()> 
 async fn times(way: &Way, count: usize) -> Result<(Latencies, Option<f64>)> {
     match way {
         Way::Tunnel(target) => {
-            let (mut near, mut far) = dug(target, Manner::Spin).await?;
+            let (mut near, mut far) = dug(target, Manner::Spin, Kind::Plain).await?;
             let trips = trips(&mut near, &mut far, count);
             let (reading, times) = measure(target, trips).await?;
             drop(far);

@@ -5,7 +5,7 @@ use futures_util::future::try_join;
 
 use super::super::{GROWTH, LOAD, Sample, measure, opened, take_turns};
 use super::near::Near;
-use super::{BARE, NEEDS, dug, filled_in};
+use super::{BARE, Kind, NEEDS, VERIFIED_NEEDS, dug, filled_in};
 use crate::bench::Bench;
 use crate::fixture::{MIB, Noise};
 use crate::load::{Frame, Manner, Peer};
@@ -18,28 +18,28 @@ const CPU_OUT: Metric = Metric::low("CPU, out of the guest", "CPU-s/GiB");
 const RATE_IN: Metric = Metric::high("rate, into the guest", "GiB/s");
 const RATE_OUT: Metric = Metric::high("rate, out of the guest", "GiB/s");
 
-pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults) -> Result<()> {
-    out.notes.push(
-        "Our messages have 64 KiB, and a mask of zeros. Both ends are in the load's process, and drop what comes uncopied."
-            .to_owned(),
-    );
-    out.notes.push(BARE.to_owned());
-    let targets = opened(bench, out, NEEDS, Placement::ServerCpu).await?;
+pub(super) async fn run(bench: &Bench, out: &mut ScenarioResults, kind: Kind) -> Result<()> {
+    let (notes, needs) = match kind {
+        Kind::Plain => ([MESSAGES, BARE], NEEDS),
+        Kind::Verified => ([SEALED, UNOPENED], VERIFIED_NEEDS),
+    };
+    out.notes.extend(notes.map(str::to_owned));
+    let targets = opened(bench, out, needs, Placement::ServerCpu).await?;
     take_turns(
         bench,
         out,
         targets,
-        async |target| check(target).await,
-        async |target| sample(bench, target).await,
+        async |target| check(target, kind).await,
+        async |target| sample(bench, target, kind).await,
     )
     .await
 }
 
-async fn sample(bench: &Bench, target: &Target) -> Result<Sample> {
+async fn sample(bench: &Bench, target: &Target, kind: Kind) -> Result<Sample> {
     let bytes = bench.sizes.large_mib * MIB;
     let block = vec![0x5a; BLOCK_BYTES];
     let frame = Frame::of(&block);
-    let (mut near, mut far) = dug(target, Manner::Ready).await?;
+    let (mut near, mut far) = dug(target, Manner::Ready, kind).await?;
     let (inward, _) = measure(target, {
         let sent = async {
             for _ in 0..bytes / BLOCK_BYTES as u64 {
@@ -79,10 +79,10 @@ async fn sample(bench: &Bench, target: &Target) -> Result<Sample> {
 }
 
 /// Sends noise both ways, in pieces of many sizes, and compares every byte; then one end ends the other.
-async fn check(target: &Target) -> Result<()> {
+async fn check(target: &Target, kind: Kind) -> Result<()> {
     let mut noise = vec![0; CHECKED_BYTES];
     Noise::new(13).fill(&mut noise);
-    let (mut near, mut far) = dug(target, Manner::Ready).await?;
+    let (mut near, mut far) = dug(target, Manner::Ready, kind).await?;
     into_the_guest(&mut near, &mut far, &noise).await?;
     out_of_the_guest(&mut near, &mut far, &noise).await?;
     filled_in(near, far).await
@@ -142,5 +142,8 @@ fn pieces(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+const MESSAGES: &str = "Our messages have 64 KiB, and a mask of zeros. Both ends are in the load's process, and drop what comes uncopied.";
+const SEALED: &str = "Our messages have 32 KiB before they are encrypted, and a mask of zeros; the load encrypts them while it is measured.";
+const UNOPENED: &str = "What comes out is decrypted and compared in the check only; the second generation of the handshake is spoken.";
 const BLOCK_BYTES: usize = 64 << 10;
 const CHECKED_BYTES: usize = 2 << 20;
