@@ -1,6 +1,7 @@
 //! The state of the daemon: what the operations share, on one thread.
 
 pub mod coding;
+pub mod described;
 pub mod transfers;
 
 use std::cell::{Cell, RefCell};
@@ -18,6 +19,7 @@ use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
 use crate::ring::notify::Event;
 use crate::ring::process;
+use described::Shelf;
 use transfers::Transfers;
 
 /// Everything that lives as long as the daemon.
@@ -44,6 +46,10 @@ pub struct App {
     pub coding_memory: Rc<coding::Memory>,
     /// Bodies under way.
     pub transfers: Rc<Transfers>,
+    /// The description of the operations in the form of the reference.
+    pub schema: Shelf,
+    /// The same as an OpenAPI document.
+    pub openapi: Shelf,
 }
 
 impl App {
@@ -88,6 +94,8 @@ impl App {
             connections: Connections::default(),
             coding_memory: coding::Memory::new(config.limits.max_coding_memory),
             transfers: Rc::default(),
+            schema: Shelf::default(),
+            openapi: Shelf::default(),
             config,
         }
     }

@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One invocation.
-#[derive(Clone, Debug, Serialize)]
+/// One invocation of a hook.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "HookObservation")]
 pub struct Observation {
     /// The hook: `ready`, `validate`, `run`, `suspend`, `resume` or `terminate`.
     pub hook: &'static str,

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod coding;
+pub mod contract;
 pub mod digest;
 pub mod exec;
 pub mod files;
@@ -9,15 +10,19 @@ pub mod hooks;
 pub mod intake;
 pub mod paths;
 pub mod precondition;
+mod queries;
 pub mod row;
 pub mod sync;
 pub mod system;
 pub mod transfers;
 pub mod uploads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
-pub use row::{Access, Answer, Call, Form, Method, Part, Produce, Row, Source};
+use schemars::generate::SchemaSettings;
+
+pub use row::{Access, Answer, Call, Document, Form, Method, Part, Produce, Row, Source};
 
 use crate::app::App;
 use crate::boot::Verdict;
@@ -108,6 +113,24 @@ pub fn admit(app: &App, access: Access, authorization: Option<&[u8]>) -> Result<
 /// Every row of the table.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     TABLE.iter().flat_map(|room| room.iter())
+}
+
+/// The keys of the query that the documents tell of a row; none for a row that is not in the table.
+pub fn published_keys(row: &Row) -> &'static BTreeSet<String> {
+    static NONE: BTreeSet<String> = BTreeSet::new();
+    static KEYS: LazyLock<BTreeMap<&str, BTreeSet<String>>> = LazyLock::new(|| {
+        let mut generator = SchemaSettings::draft2020_12().into_generator();
+        let mut names = |row: &Row| -> BTreeSet<String> {
+            let keys = row
+                .contract
+                .query
+                .map(|query| contract::keys(query, &mut generator));
+            let keys = keys.into_iter().flatten();
+            keys.map(|(name, ..)| name).collect()
+        };
+        rows().map(|row| (row.name, names(row))).collect()
+    });
+    KEYS.get(row.name).unwrap_or(&NONE)
 }
 
 fn allow(candidates: &[&'static Row]) -> String {

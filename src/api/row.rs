@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use super::contract::Contract;
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::ring::{Inflow, Outflow, Step};
@@ -59,8 +60,10 @@ pub struct Row {
     pub form: Form,
     /// One line for a reader.
     pub about: &'static str,
-    /// The kinds of error that it promises, beyond those of the door.
-    pub errors: &'static [Kind],
+    /// The kinds of error that it promises, beyond those of the door, each with its meaning.
+    pub errors: &'static [(Kind, &'static str)],
+    /// What the published documents tell besides.
+    pub contract: Contract,
     /// What it does.
     pub run: fn(Rc<App>, Call) -> Run,
 }
@@ -100,6 +103,18 @@ pub enum Answer {
     JsonWith(Vec<u8>, Vec<(&'static str, String)>),
     /// Bytes (200, or 206 with a range).
     Bytes(Source),
+    /// The description of all operations, in the words of the door that is asked (200, or 304); the fields of the
+    /// request say what the client holds.
+    Description(Document, Fields),
+}
+
+/// A published description of all operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// In the form of the reference.
+    Schema,
+    /// As an OpenAPI document.
+    OpenApi,
 }
 
 /// A body that is produced while it is sent.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::body::{Body, Progress, Wire};
+use super::describe;
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
 use crate::api::{self, Access, Answer, Call, Form, Found, Method, Row, Source};
@@ -170,7 +171,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
         Ok((row, id)) => {
-            let run = perform(app, row, call(head, id, body));
+            let run = perform(app, row, call(row, head, id, body));
             match attend(wire, row, manner, run).await {
                 Some(reaction) => (Some(row), reaction),
                 None => return Parting::Gone,
@@ -238,10 +239,14 @@ fn judge(
     }
 }
 
-fn call(head: Head, id: String, body: Body) -> Call {
+fn call(row: &Row, head: Head, id: String, body: Body) -> Call {
+    let query = Query::parse(&head.query);
     Call {
         id,
-        query: Query::parse(&head.query),
+        query: match cfg!(debug_assertions) {
+            true => query.only(api::published_keys(row)),
+            false => query,
+        },
         head_only: &*head.method == "HEAD",
         fields: head.fields,
         body: Box::new(body),
@@ -282,7 +287,15 @@ async fn attend<T>(
 async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let app = Rc::clone(app);
     // The call itself is inside the guard: a row may do all its work before it answers with a future.
-    let error = match guarded(async move { (row.run)(app, call).await }).await {
+    let run = async move {
+        match (row.run)(Rc::clone(&app), call).await? {
+            Answer::Description(document, fields) => {
+                describe::answer(&app, document, &fields).await
+            }
+            answer => Ok(answer),
+        }
+    };
+    let error = match guarded(run).await {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
         Ok(Ok(Answer::DoneWith(fields))) => {
             return Reaction::Whole(Whole::bare(StatusCode::NO_CONTENT, fields));
@@ -301,6 +314,9 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
             return Reaction::Whole(Whole::json(document, fields));
         }
         Ok(Ok(Answer::Bytes(source))) => return Reaction::Source(source),
+        Ok(Ok(Answer::Description(..))) => {
+            unreachable!("a description is written before it gets here")
+        }
         Ok(Err(error)) => error,
         Err(panic) => {
             tracing::error!(operation = row.name, panic, "an operation panicked");
@@ -439,6 +455,7 @@ const MOST_LINGERED: usize = 16 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::contract::Contract;
     use crate::ring::{self, flow};
 
     static DOOMED: Row = Row {
@@ -449,6 +466,7 @@ mod tests {
         form: Form::Text,
         about: "panics before it answers with a future",
         errors: &[],
+        contract: Contract::NONE,
         run: |_, _| panic!("on purpose"),
     };
 
