@@ -24,10 +24,11 @@ need chromium chromium
 need git git
 need script bsdutils
 
-if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
+if ! target/venv/bin/python -c 'import microvms, requests, schemathesis, openapi_spec_validator' 2>/dev/null; then
     need pip3 python3-venv
     python3 -m venv target/venv
-    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2
+    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2 \
+        schemathesis==4.32.5 openapi-spec-validator==0.9.0
 fi
 
 # Most tests wait for a daemon of their own, so more of them than there are processors run at once.
