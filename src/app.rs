@@ -1,6 +1,7 @@
 //! The state of the daemon: what the operations share, on one thread.
 
 pub mod coding;
+pub mod described;
 pub mod traffic;
 pub mod transfers;
 
@@ -21,6 +22,7 @@ use crate::identity::Repair;
 use crate::ring::cgroup::Subtree;
 use crate::ring::notify::{Event, Once};
 use crate::ring::process;
+use described::Shelf;
 use traffic::Traffic;
 use transfers::Transfers;
 
@@ -56,6 +58,10 @@ pub struct App {
     pub traffic: Rc<Traffic>,
     /// When the daemon started, as the clock said then.
     pub started_at: SystemTime,
+    /// The description of the operations in the form of the reference.
+    pub schema: Shelf,
+    /// The same as an OpenAPI document.
+    pub openapi: Shelf,
 }
 
 impl App {
@@ -115,6 +121,8 @@ impl App {
             transfers: Rc::default(),
             traffic: Rc::default(),
             started_at: SystemTime::now(),
+            schema: Shelf::default(),
+            openapi: Shelf::default(),
             config,
         }
     }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ring::clock::within;
@@ -11,7 +12,8 @@ use crate::ring::notify::Once;
 use crate::ring::{pool, spawn};
 
 /// Free space, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "DiskHealth")]
 pub struct Disk {
     /// What an unprivileged writer could still use.
     pub available_bytes: u64,

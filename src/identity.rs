@@ -6,13 +6,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ring::clock::within;
 use crate::ring::{detached, pool};
 
 /// One step of the repair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "IdentityStep")]
 pub struct Step {
     /// `machine-id`, `hostname`, `boot-id`, `random-seed` or `cached-credential`.
     pub name: &'static str,
@@ -24,8 +26,9 @@ pub struct Step {
 }
 
 /// What became of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "IdentityOutcome")]
 pub enum Outcome {
     /// What the snapshot has brought is gone or replaced.
     Repaired,

@@ -41,10 +41,11 @@ if ! command -v promtool >/dev/null 2>&1 && [ ! -x target/promtool/promtool ]; t
     )
 fi
 
-if ! target/venv/bin/python -c 'import microvms, requests, websockets' 2>/dev/null; then
+if ! target/venv/bin/python -c 'import microvms, requests, schemathesis, openapi_spec_validator, websockets' 2>/dev/null; then
     need pip3 python3-venv
     python3 -m venv target/venv
-    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2 websockets==17.4
+    target/venv/bin/pip install -q --disable-pip-version-check microvms==0.12.0 requests==2.34.2 \
+        websockets==17.4 schemathesis==4.32.5 openapi-spec-validator==0.9.0
 fi
 # A second generation of the same client, under the same name.
 if ! target/venv-1.3/bin/python -c 'import microvms' 2>/dev/null; then

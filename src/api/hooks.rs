@@ -7,10 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::body;
+use super::contract::{Contract, Shape, Success};
 use super::row::{Access, Answer, Call, Form, Method, Row, Run};
 use crate::app::App;
 use crate::boot::{Identity, Installed, Launch};
@@ -28,6 +30,10 @@ macro_rules! hook {
             form: Form::Text,
             about: $about,
             errors: &[],
+            contract: Contract {
+                successes: &[(Success::Whole, "acknowledged")],
+                ..Contract::NONE
+            },
             run: $run,
         }
     };
@@ -46,7 +52,24 @@ pub static ROWS: &[Row] = &[
         |app, _| -> Run { Box::pin(acknowledge(app, "validate")) }
     ),
     Row {
-        errors: &[Kind::Malformed, Kind::TokenTaken],
+        errors: &[
+            (
+                Kind::Malformed,
+                "no envelope, which is answered without a word; or a wrong payload, whose field is named",
+            ),
+            (
+                Kind::TokenTaken,
+                "another token is installed; nothing changes",
+            ),
+        ],
+        contract: Contract {
+            request: &[Shape::json::<Envelope>()],
+            successes: &[(
+                Success::Whole,
+                "installed; or the same token again, and then nothing changes",
+            )],
+            ..Contract::NONE
+        },
         ..hook!(
             "run",
             "installs the token, the launch environment and the identity, once",
@@ -133,9 +156,13 @@ async fn handle(app: &App, invocation: Invocation) {
     app.hooks.handle(invocation, environment.collect()).await;
 }
 
-#[derive(Deserialize)]
+/// What the platform wraps the launch payload in.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "RunHookEnvelope")]
 struct Envelope {
-    #[serde(rename = "runHookPayload")]
+    /// A JSON object as a string: `agent_token`, and optionally `env` (an object of strings), `identity_seed` and
+    /// `identity_host_public_key` (base64 of 32 bytes each, both or neither).
+    #[serde(rename = "runHookPayload", default)]
     payload: Option<String>,
 }
 

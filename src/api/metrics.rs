@@ -5,6 +5,7 @@ mod families;
 use std::rc::Rc;
 
 use super::coding::thousandths;
+use super::contract::{Contract, Shape, Success};
 use super::row::{Access, Answer, Call, Form, Method, Produce, Row, Run, Source};
 use crate::app::App;
 use crate::error::Result;
@@ -22,6 +23,19 @@ pub static ROWS: &[Row] = &[Row {
     form: Form::Text,
     about: "what the daemon counts, as Prometheus reads it",
     errors: &[],
+    contract: Contract {
+        is_ours: true,
+        takes: &[(
+            "accept",
+            "`application/openmetrics-text` in version 1.0.0 is served when it is asked for",
+        )],
+        successes: &[(Success::Whole, "the counters as they are now")],
+        response: &[
+            Shape::bytes("text/plain", "the text format of Prometheus, version 0.0.4"),
+            Shape::bytes("application/openmetrics-text", "OpenMetrics 1.0"),
+        ],
+        ..Contract::NONE
+    },
     run: |app, call| -> Run { Box::pin(metrics(app, call)) },
 }];
 

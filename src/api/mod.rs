@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod coding;
+pub mod contract;
 pub mod digest;
 pub mod exec;
 pub mod files;
@@ -10,6 +11,7 @@ pub mod intake;
 pub mod metrics;
 pub mod paths;
 pub mod precondition;
+mod queries;
 pub mod row;
 pub mod sync;
 pub mod system;
@@ -17,10 +19,13 @@ pub mod transfers;
 pub mod tunnel;
 pub mod uploads;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use schemars::generate::SchemaSettings;
+
 pub use row::{
-    Access, Answer, Call, Form, Method, Part, Produce, Row, Source, Speak, Talk, Upgrade,
+    Access, Answer, Call, Document, Form, Method, Part, Produce, Row, Source, Speak, Talk, Upgrade,
 };
 
 use crate::app::App;
@@ -122,6 +127,24 @@ pub fn admit(app: &App, access: Access, authorization: Option<&[u8]>) -> Result<
 /// Every row of the table.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     TABLE.iter().flat_map(|room| room.iter())
+}
+
+/// The keys of the query that the documents tell of a row; none for a row that is not in the table.
+pub fn published_keys(row: &Row) -> &'static BTreeSet<String> {
+    static NONE: BTreeSet<String> = BTreeSet::new();
+    static KEYS: LazyLock<BTreeMap<&str, BTreeSet<String>>> = LazyLock::new(|| {
+        let mut generator = SchemaSettings::draft2020_12().into_generator();
+        let mut names = |row: &Row| -> BTreeSet<String> {
+            let keys = row
+                .contract
+                .query
+                .map(|query| contract::keys(query, &mut generator));
+            let keys = keys.into_iter().flatten();
+            keys.map(|(name, ..)| name).collect()
+        };
+        rows().map(|row| (row.name, names(row))).collect()
+    });
+    KEYS.get(row.name).unwrap_or(&NONE)
 }
 
 /// The table by path, made at the first request.

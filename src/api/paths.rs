@@ -8,6 +8,14 @@ mod watch;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use schemars::SchemaGenerator;
+
+use self::change::{MoveRequest, Removed};
+use self::document::EntryDocument;
+use self::list::{LISTED, ListPage};
+use self::watch::{Change, Gone, Nothing, Ready};
+use super::contract::{Contract, Event, Shape, Success};
+use super::queries::{ListQuery, MakeQuery, RemoveQuery, StatQuery, WatchQuery};
 use super::row::{Access, Answer, Call, Form, Method, Row, Run};
 use crate::error::{Kind, Result};
 use crate::fs::stat;
@@ -23,11 +31,20 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "what a path names: type, size, mode, owner, times, identity",
         errors: &[
-            Kind::Malformed,
-            Kind::NotFound,
-            Kind::Denied,
-            Kind::Internal,
+            (
+                Kind::Malformed,
+                "no path, or one that cannot be; another value of follow",
+            ),
+            (Kind::NotFound, NOTHING),
+            (Kind::Denied, "a directory on the way may not be searched"),
         ],
+        contract: Contract {
+            is_ours: true,
+            query: Some(SchemaGenerator::subschema_for::<StatQuery>),
+            successes: &[(Success::Whole, "what it is")],
+            response: &[Shape::json::<EntryDocument<'_>>()],
+            ..Contract::NONE
+        },
         run: |_, call| -> Run { Box::pin(look(call)) },
     },
     Row {
@@ -38,11 +55,18 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "the entries of a directory in the order of their names, and those below it",
         errors: &[
-            Kind::Malformed,
-            Kind::NotFound,
-            Kind::Denied,
-            Kind::Internal,
+            (Kind::Malformed, "no directory, or a value that is none"),
+            (Kind::NotFound, NOTHING),
+            (Kind::Denied, "the directory may not be read"),
         ],
+        contract: Contract {
+            is_ours: true,
+            query: Some(SchemaGenerator::subschema_for::<ListQuery>),
+            takes: &[("accept", "`application/x-ndjson` asks for lines")],
+            successes: &[(Success::Whole, "a page, or all of it as lines")],
+            response: &[Shape::json::<ListPage<'_>>(), LISTED],
+            ..Contract::NONE
+        },
         run: |_, call| -> Run { Box::pin(list::list(call)) },
     },
     Row {
@@ -52,7 +76,28 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "makes a directory, and on request those above it",
-        errors: CHANGES,
+        errors: &[
+            (
+                Kind::Malformed,
+                "no path, or one that cannot be; a value that is none",
+            ),
+            (Kind::NotFound, "the directory above it is not there"),
+            (
+                Kind::Exists,
+                "something has the name, or a part of the path is no directory",
+            ),
+            (Kind::Denied, DENIED),
+            (Kind::DiskFull, FULL),
+        ],
+        contract: Contract {
+            is_ours: true,
+            query: Some(SchemaGenerator::subschema_for::<MakeQuery>),
+            successes: &[
+                (Success::Created, "made"),
+                (Success::Done, "it was there, and parents is on"),
+            ],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(change::make(app, call)) },
     },
     Row {
@@ -62,7 +107,37 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "gives an entry another name, on another mount too if it is a file or a link",
-        errors: CHANGES,
+        errors: &[
+            (
+                Kind::Malformed,
+                "the body is no move request, or a directory would be inside itself",
+            ),
+            (
+                Kind::NotFound,
+                "from, or the directory above to, is not there",
+            ),
+            (
+                Kind::Exists,
+                "to is there, or a file and a directory would replace each other",
+            ),
+            (Kind::NotEmpty, "the directory to has something in it"),
+            (
+                Kind::InUse,
+                "a mount point, or a file that changes while it is copied",
+            ),
+            (Kind::Denied, DENIED),
+            (
+                Kind::Unsupported,
+                "only files and links are moved to another mount",
+            ),
+            (Kind::DiskFull, FULL),
+        ],
+        contract: Contract {
+            is_ours: true,
+            request: &[Shape::json::<MoveRequest>()],
+            successes: &[(Success::Done, "moved")],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(change::rename(app, call)) },
     },
     Row {
@@ -72,7 +147,26 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "removes an entry, and on request all that is below it",
-        errors: CHANGES,
+        errors: &[
+            (
+                Kind::Malformed,
+                "no path, or one that cannot be; a value that is none",
+            ),
+            (Kind::NotFound, NOTHING),
+            (
+                Kind::NotEmpty,
+                "a directory with something in it, and recursive is off",
+            ),
+            (Kind::InUse, "a mount point, or what the daemon works in"),
+            (Kind::Denied, DENIED),
+        ],
+        contract: Contract {
+            is_ours: true,
+            query: Some(SchemaGenerator::subschema_for::<RemoveQuery>),
+            successes: &[(Success::Whole, "gone")],
+            response: &[Shape::json::<Removed>()],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(change::remove(app, call)) },
     },
     Row {
@@ -83,29 +177,41 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "tells changes of a file or directory as they happen",
         errors: &[
-            Kind::Malformed,
-            Kind::NotFound,
-            Kind::Denied,
-            Kind::Unsupported,
-            Kind::Busy,
-            Kind::Internal,
+            (
+                Kind::Malformed,
+                "no path, another kind in events, or a value that is none",
+            ),
+            (Kind::NotFound, NOTHING),
+            (Kind::Denied, "it may not be read"),
+            (
+                Kind::Unsupported,
+                "the tree has more directories than may be watched",
+            ),
+            (Kind::Busy, "as much is watched as may be"),
         ],
+        contract: Contract {
+            is_ours: true,
+            query: Some(SchemaGenerator::subschema_for::<WatchQuery>),
+            successes: &[(Success::Whole, "watches")],
+            response: &[Shape::bytes(
+                "text/event-stream",
+                "an event is a name and one line of JSON; the first one is ready, the last one gone",
+            )],
+            events: &[
+                Event::new::<Ready>("ready", "every change behind it is told"),
+                Event::new::<Change<'_>>("change", "something has changed"),
+                Event::new::<Nothing>("overflow", "changes are missing: list the tree again"),
+                Event::new::<Gone>("gone", "nothing more can be told; nothing follows"),
+            ],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(watch::watch(app, call)) },
     },
 ];
 
-/// What can become of a change.
-const CHANGES: &[Kind] = &[
-    Kind::Malformed,
-    Kind::NotFound,
-    Kind::Exists,
-    Kind::NotEmpty,
-    Kind::InUse,
-    Kind::Denied,
-    Kind::Unsupported,
-    Kind::DiskFull,
-    Kind::Internal,
-];
+const NOTHING: &str = "nothing has this path";
+const DENIED: &str = "the daemon's user may not do it, or the file system is read-only";
+const FULL: &str = "less than the reserve is free, or the disk is full";
 
 async fn look(call: Call) -> Result<Answer> {
     let path = path(&call.query)?;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use super::contract::Contract;
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::ring::socket::Socket;
@@ -69,8 +70,10 @@ pub struct Row {
     pub form: Form,
     /// One line for a reader.
     pub about: &'static str,
-    /// The kinds of error that it promises, beyond those of the door.
-    pub errors: &'static [Kind],
+    /// The kinds of error that it promises, beyond those of the door, each with its meaning.
+    pub errors: &'static [(Kind, &'static str)],
+    /// What the published documents tell besides.
+    pub contract: Contract,
     /// What it does.
     pub run: fn(Rc<App>, Call) -> Run,
 }
@@ -112,6 +115,18 @@ pub enum Answer {
     Bytes(Source),
     /// The connection leaves HTTP (101).
     Upgrade(Upgrade),
+    /// The description of all operations, in the words of the door that is asked (200, or 304); the fields of the
+    /// request say what the client holds.
+    Description(Document, Fields),
+}
+
+/// A published description of all operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// In the form of the reference.
+    Schema,
+    /// As an OpenAPI document.
+    OpenApi,
 }
 
 /// Another protocol on the same connection.

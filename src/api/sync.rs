@@ -5,8 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::fs::{FileType, Stat};
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use super::contract::{Contract, Shape, Success, either};
+use super::queries::ManifestQuery;
 use super::row::{Access, Answer, Call, Form, Method, Produce, Row, Run, Source};
 use super::{body, coding};
 use crate::app::App;
@@ -25,29 +28,60 @@ pub static ROWS: &[Row] = &[Row {
     access: Access::Bearer,
     form: Form::Json,
     about: "every entry below a directory in the order of names, with digests of files on request",
-    errors: &[Kind::Malformed, Kind::NotFound, Kind::Internal],
+    errors: &[
+        (
+            Kind::Malformed,
+            "the body is no manifest request, a pattern or digest in it is none, or path is no directory",
+        ),
+        (Kind::NotFound, "it does not exist"),
+        (Kind::Internal, "the directory itself cannot be read"),
+    ],
+    contract: Contract {
+        is_ours: true,
+        query: Some(SchemaGenerator::subschema_for::<ManifestQuery>),
+        takes: &[(
+            "accept-encoding",
+            "`zstd` or `gzip` for a body in that coding",
+        )],
+        request: &[Shape::json::<Request>()],
+        successes: &[(Success::Whole, "every entry, in the byte order of paths")],
+        response: &[Shape::lines(
+            either::<EntryLine, LastLine>,
+            "an entry a line; only the last line has complete",
+        )],
+        tells: &[("content-encoding", "the coding of the body")],
+        ..Contract::NONE
+    },
     run: |app, call| -> Run { Box::pin(tell(app, call)) },
 }];
 
 /// The body of `manifest`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ManifestRequest", description = "What of a tree is told")]
 struct Request {
+    /// The directory.
     path: String,
+    /// The digest of each file: `sha-256`, `blake3`, or `true` for the first.
     #[serde(default)]
     digest: DigestField,
+    /// Patterns of what is told, as gitignore(5) has them; everything without one.
     #[serde(default)]
     include: Vec<String>,
+    /// Patterns of what is left out, whatever includes it.
     #[serde(default)]
     exclude: Vec<String>,
+    /// Leaves out what is on other filesystems.
     #[serde(default)]
     one_file_system: bool,
+    /// Tells names that begin with a dot, and what is below them.
     #[serde(default = "yes")]
     hidden: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum DigestField {
     Flag(bool),
     Number(u64),
@@ -184,13 +218,17 @@ fn write(text: &mut Vec<u8>, line: &impl Serialize) -> Result<()> {
 }
 
 /// One line, with the keys in this order.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ManifestEntry", description = "One entry of a tree")]
 struct EntryLine {
+    /// Relative to the directory, whose own is empty.
     path: String,
+    /// The exact path as base64, when it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
     #[serde(flatten)]
     facts: Option<Facts>,
+    /// What a symbolic link says.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,11 +237,12 @@ struct EntryLine {
     sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blake3: Option<String>,
+    /// Why something is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Facts {
     #[serde(rename = "type")]
     sort: &'static str,
@@ -220,6 +259,7 @@ struct Facts {
     rdev: Option<String>,
     /// The three that tell which names lead to one file: of a file that has several.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     links: Option<libc::nlink_t>,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<String>,
@@ -275,7 +315,8 @@ impl From<&Stat> for Facts {
 }
 
 /// The line behind the last entry: without it a manifest is not whole.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ManifestEnd")]
 struct LastLine {
     /// False when a directory could not be read.
     complete: bool,

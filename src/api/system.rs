@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::row::{Access, Answer, Call, Form, Method, Row, Run};
+use super::contract::{Contract, Field, Shape, Success};
+use super::row::{Access, Answer, Call, Document, Form, Method, Row, Run};
 use crate::app::App;
 use crate::error::{Kind, Result};
 use crate::health::Disk;
@@ -12,22 +14,85 @@ use crate::hooks::Observation;
 use crate::identity::Step;
 
 /// The rows of this room.
-pub static ROWS: &[Row] = &[Row {
-    name: "health",
-    method: Method::Get,
-    path: "/v1/health",
-    access: Access::Open,
-    form: Form::Json,
-    about: "liveness, bootstrap state, free space and whether an exec is running",
-    errors: &[],
-    run: |app, call| -> Run { Box::pin(health(app, call)) },
-}];
+pub static ROWS: &[Row] = &[
+    Row {
+        name: "health",
+        method: Method::Get,
+        path: "/v1/health",
+        access: Access::Open,
+        form: Form::Json,
+        about: "liveness, bootstrap state, free space and whether an exec is running",
+        errors: &[],
+        contract: Contract {
+            successes: &[(Success::Whole, "before and after bootstrap")],
+            response: &[Shape::json::<Health>()],
+            ..Contract::NONE
+        },
+        run: |app, call| -> Run { Box::pin(health(app, call)) },
+    },
+    Row {
+        name: "schema",
+        method: Method::Get,
+        path: "/v1/schema",
+        access: Access::Open,
+        form: Form::Json,
+        about: "every route, shape, status and limit in force, as JSON Schema",
+        errors: &[(Kind::PreconditionFailed, OTHER_DOCUMENT)],
+        contract: Contract {
+            takes: CONDITIONS,
+            successes: DESCRIBED,
+            response: &[Shape::bytes("application/json", "this document")],
+            tells: ETAG,
+            ..Contract::NONE
+        },
+        run: |_, call| -> Run { describe(Document::Schema, call) },
+    },
+    Row {
+        name: "openapi",
+        method: Method::Get,
+        path: "/v1/openapi.json",
+        access: Access::Open,
+        form: Form::Json,
+        about: "the same routes as an OpenAPI 3.1 document",
+        errors: &[(Kind::PreconditionFailed, OTHER_DOCUMENT)],
+        contract: Contract {
+            is_ours: true,
+            takes: CONDITIONS,
+            successes: DESCRIBED,
+            response: &[Shape::bytes("application/json", "this document")],
+            tells: ETAG,
+            ..Contract::NONE
+        },
+        run: |_, call| -> Run { describe(Document::OpenApi, call) },
+    },
+];
+
+const DESCRIBED: &[(Success, &str)] = &[
+    (Success::Whole, "the document"),
+    (Success::Unchanged, "the client holds it"),
+];
+const CONDITIONS: &[Field] = &[(
+    "if-none-match",
+    "the etag of a document that the client holds",
+)];
+const ETAG: &[Field] = &[(
+    "etag",
+    "changes with the version of the daemon and with its limits",
+)];
+const OTHER_DOCUMENT: &str = "if-match names another document";
+
+fn describe(document: Document, call: Call) -> Run {
+    Box::pin(std::future::ready(Ok(Answer::Description(
+        document,
+        call.fields,
+    ))))
+}
 
 /// Our version, as every response tells it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The answer of `GET /v1/health`, in this key order.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Health {
     /// Our version.
     version: &'static str,

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::contract::{Contract, Shape, Success};
 use super::row::{Access, Answer, Form, Method, Row, Run};
 use crate::app::App;
 use crate::error::{Kind, Result};
@@ -17,16 +19,24 @@ pub static ROWS: &[Row] = &[Row {
     form: Form::Json,
     about: "the uploads under way, and how far each is",
     errors: &[],
+    contract: Contract {
+        is_ours: true,
+        successes: &[(Success::Whole, "the oldest first")],
+        response: &[Shape::json::<List>()],
+        ..Contract::NONE
+    },
     run: |app, _| -> Run { Box::pin(async move { list(&app) }) },
 }];
 
 /// The answer of `GET /v1/transfers`, in this key order.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TransfersResponse", description = "The uploads under way")]
 struct List {
     transfers: Vec<Item>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Transfer", description = "One upload under way")]
 struct Item {
     /// Counted from the start of the daemon.
     id: u64,

@@ -2,6 +2,10 @@
 
 use std::rc::Rc;
 
+use schemars::SchemaGenerator;
+
+use super::contract::{Contract, Success};
+use super::queries::TunnelQuery;
 use super::row::{Access, Answer, Call, Form, Method, Row, Run, Speak, Talk, Upgrade};
 use crate::app::App;
 use crate::error::{Kind, Result};
@@ -19,7 +23,38 @@ pub static ROWS: &[Row] = &[Row {
     access: Access::Bearer,
     form: Form::Json,
     about: "relays a WebSocket to a port of the guest's loopback address",
-    errors: &[Kind::Malformed, Kind::Denied],
+    errors: &[
+        (
+            Kind::Malformed,
+            "the query does not name one target, or the request is no WebSocket handshake",
+        ),
+        (Kind::Denied, "the daemon does not allow this Unix socket"),
+    ],
+    contract: Contract {
+        query: Some(SchemaGenerator::subschema_for::<TunnelQuery>),
+        takes: &[
+            ("connection", "`upgrade`"),
+            ("upgrade", "`websocket`"),
+            ("sec-websocket-version", "`13`"),
+            ("sec-websocket-key", "16 bytes in base64"),
+            (
+                "sec-websocket-protocol",
+                "`lambda-microvms` is taken up when it is offered; no other is",
+            ),
+        ],
+        successes: &[(
+            Success::Switched,
+            "the connection is a WebSocket from here on: a close frame tells how the tunnel ended",
+        )],
+        tells: &[
+            ("sec-websocket-accept", "the proof that the key was read"),
+            (
+                "sec-websocket-protocol",
+                "`lambda-microvms`, if it was offered",
+            ),
+        ],
+        ..Contract::NONE
+    },
     run: |app, call| -> Run { Box::pin(open(app, call)) },
 }];
 

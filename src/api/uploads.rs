@@ -8,8 +8,12 @@ mod fields;
 
 use std::rc::Rc;
 
+use schemars::SchemaGenerator;
+
 pub(super) use begin::{begin, is_begun_by};
 
+use super::contract::{Contract, Field, Shape, Success, either};
+use super::queries::UploadQuery;
 use super::row::{Access, Answer, Call, Form, Method, Row, Run};
 use crate::app::App;
 use crate::error::{Kind, Result};
@@ -29,18 +33,54 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "begins an upload of a file that further requests carry on",
         errors: &[
-            Kind::Malformed,
-            Kind::UnknownUser,
-            Kind::UnknownGroup,
-            Kind::Denied,
-            Kind::PreconditionFailed,
-            Kind::InconsistentLength,
-            Kind::UnsupportedCoding,
-            Kind::TooLarge,
-            Kind::Busy,
-            Kind::DiskFull,
-            Kind::Internal,
+            (Kind::Malformed, "no path, or a value or field that is none"),
+            (Kind::UnknownUser, "owner names a user that nobody is"),
+            (Kind::UnknownGroup, "owner names a group that there is not"),
+            (Kind::Denied, "the daemon may not set this owner or time"),
+            (
+                Kind::PreconditionFailed,
+                "what is there is not what the request says",
+            ),
+            (Kind::InconsistentLength, INCONSISTENT),
+            (Kind::UploadIncomplete, INCOMPLETE),
+            (Kind::InUse, IN_USE),
+            (Kind::UnsupportedCoding, "the bytes are in a content coding"),
+            (Kind::Busy, "too many uploads are open"),
+            (Kind::DiskFull, FULL),
+            (Kind::Internal, "the file cannot be written"),
         ],
+        contract: Contract {
+            is_ours: true,
+            query: Some(SchemaGenerator::subschema_for::<UploadQuery>),
+            takes: &[
+                COMPLETE,
+                LENGTH,
+                ("if-match", "etags of which the file must have one"),
+                ("if-none-match", "`*`: nothing may be there"),
+                CONTENT_DIGEST,
+                ("repr-digest", "the digest of the whole file"),
+            ],
+            request: &[Shape::bytes(
+                "application/octet-stream",
+                "the first bytes, if any",
+            )],
+            successes: &[
+                (Success::Created, "begun; location tells where it goes on"),
+                (
+                    Success::Done,
+                    "the request brought everything: the file is written",
+                ),
+            ],
+            tells: &[
+                ("location", "the upload"),
+                OFFSET,
+                COMPLETE,
+                LENGTH,
+                LIMIT,
+                ETAG,
+            ],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(begin(app, call)) },
     },
     Row {
@@ -51,6 +91,12 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "the uploads that are not complete",
         errors: &[],
+        contract: Contract {
+            is_ours: true,
+            successes: &[(Success::Whole, "the oldest first")],
+            response: &[Shape::json::<answer::List>()],
+            ..Contract::NONE
+        },
         run: |app, _| -> Run { Box::pin(async move { answer::list(app.uploads.list()) }) },
     },
     Row {
@@ -60,7 +106,23 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "how far an upload is, and what is missing of it",
-        errors: &[Kind::UnknownUpload],
+        errors: &[(Kind::UnknownUpload, UNKNOWN)],
+        contract: Contract {
+            is_ours: true,
+            successes: &[
+                (Success::Whole, "how far it is"),
+                (
+                    Success::Done,
+                    "the same in fields alone, to HEAD, of one that is not complete",
+                ),
+            ],
+            response: &[Shape {
+                schema: Some(either::<answer::One, answer::Done<'_>>),
+                ..Shape::bytes("application/json", "")
+            }],
+            tells: &[OFFSET, COMPLETE, LENGTH, LIMIT, MISSING],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(status(app, call)) },
     },
     Row {
@@ -71,20 +133,45 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "carries an upload on: appends bytes, or puts them in their place",
         errors: &[
-            Kind::Malformed,
-            Kind::UnknownUpload,
-            Kind::UploadOffset,
-            Kind::UploadIncomplete,
-            Kind::UploadCompleted,
-            Kind::InconsistentLength,
-            Kind::PreconditionFailed,
-            Kind::UnsupportedMedia,
-            Kind::UnsupportedCoding,
-            Kind::TooLarge,
-            Kind::InUse,
-            Kind::DiskFull,
-            Kind::Internal,
+            (
+                Kind::Malformed,
+                "a field is missing or none, or the bytes are not what a digest says",
+            ),
+            (Kind::UnknownUpload, UNKNOWN),
+            (
+                Kind::UploadOffset,
+                "the bytes do not begin where the upload goes on",
+            ),
+            (Kind::UploadIncomplete, INCOMPLETE),
+            (Kind::UploadCompleted, "the upload is complete already"),
+            (Kind::InconsistentLength, INCONSISTENT),
+            (Kind::PreconditionFailed, OTHER_VERSION),
+            (Kind::UnsupportedMedia, "the body is no partial upload"),
+            (Kind::UnsupportedCoding, "the bytes are in a content coding"),
+            (Kind::InUse, IN_USE),
+            (Kind::DiskFull, FULL),
+            (Kind::Internal, "the file cannot be written"),
         ],
+        contract: Contract {
+            is_ours: true,
+            takes: &[
+                OFFSET,
+                COMPLETE,
+                LENGTH,
+                CONTENT_DIGEST,
+                (
+                    "repr-digest",
+                    "the digest of the whole file, with the last bytes",
+                ),
+            ],
+            request: &[Shape::bytes(PARTIAL_UPLOAD, "the bytes that go on")],
+            successes: &[(
+                Success::Done,
+                "taken; with the last bytes the file is written",
+            )],
+            tells: &[OFFSET, COMPLETE, LENGTH, ETAG],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(append::append(app, call)) },
     },
     Row {
@@ -95,14 +182,23 @@ pub static ROWS: &[Row] = &[
         form: Form::Json,
         about: "makes an upload the file, if every byte has arrived",
         errors: &[
-            Kind::Malformed,
-            Kind::UnknownUpload,
-            Kind::PreconditionFailed,
-            Kind::UploadIncomplete,
-            Kind::InUse,
-            Kind::DiskFull,
-            Kind::Internal,
+            (
+                Kind::Malformed,
+                "a digest field is none, or the file is not what it says",
+            ),
+            (Kind::UnknownUpload, UNKNOWN),
+            (Kind::PreconditionFailed, OTHER_VERSION),
+            (Kind::UploadIncomplete, INCOMPLETE),
+            (Kind::InUse, "a request that appends is under way"),
+            (Kind::Internal, "the file cannot be written"),
         ],
+        contract: Contract {
+            is_ours: true,
+            takes: &[("repr-digest", "the digest of the whole file")],
+            successes: &[(Success::Done, "the file is written")],
+            tells: &[OFFSET, COMPLETE, ETAG],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(append::finish(app, call)) },
     },
     Row {
@@ -112,10 +208,38 @@ pub static ROWS: &[Row] = &[
         access: Access::Bearer,
         form: Form::Json,
         about: "ends an upload and frees its disk",
-        errors: &[Kind::UnknownUpload, Kind::Internal],
+        errors: &[(Kind::UnknownUpload, UNKNOWN)],
+        contract: Contract {
+            is_ours: true,
+            successes: &[(Success::Done, "ended, and its disk is free")],
+            ..Contract::NONE
+        },
         run: |app, call| -> Run { Box::pin(cancel(app, call)) },
     },
 ];
+
+const UNKNOWN: &str = "no upload has this id";
+const INCOMPLETE: &str = "bytes of the upload are missing";
+const INCONSISTENT: &str = "what is said about the length does not agree";
+const IN_USE: &str = "another request has taken the upload over";
+const OTHER_VERSION: &str = "the file is no longer what the first request said";
+const FULL: &str = "less than the reserve is or would be free, or the disk is full";
+const OFFSET: Field = (fields::OFFSET, "which byte of the file is the next one");
+const COMPLETE: Field = (
+    fields::COMPLETE,
+    "`?1` when these are the last bytes, `?0` when more will come",
+);
+const LENGTH: Field = (fields::LENGTH, "bytes of the whole file");
+const LIMIT: Field = (
+    "upload-limit",
+    "what a request may bring, and how long the upload is kept",
+);
+const MISSING: Field = (
+    answer::MISSING,
+    "ranges that have not come, of a parallel upload",
+);
+const CONTENT_DIGEST: Field = ("content-digest", "the digest of the body");
+const ETAG: Field = ("etag", "names the version of the file that was written");
 
 async fn cancel(app: Rc<App>, call: Call) -> Result<Answer> {
     app.uploads.cancel(&call.id).await?;

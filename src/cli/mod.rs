@@ -8,8 +8,10 @@ mod tunnel;
 
 use std::process::ExitCode;
 
+use crate::api::Document;
 use crate::api::system::VERSION;
-use crate::config::SETTINGS;
+use crate::config::{Config, SETTINGS, Unusable};
+use crate::doors::http::describe::printed;
 
 /// Runs the command that the arguments name; they come without the program's own name.
 pub fn run(arguments: &[String]) -> ExitCode {
@@ -21,6 +23,8 @@ pub fn run(arguments: &[String]) -> ExitCode {
         "serve" => serve::run(rest),
         "tunnel" => tunnel::run(rest),
         "keygen" => keygen::run(rest),
+        "schema" => describe(Document::Schema, rest),
+        "openapi" => describe(Document::OpenApi, rest),
         "help" | "--help" | "-h" => {
             print!("{}", help());
             ExitCode::SUCCESS
@@ -36,6 +40,24 @@ pub fn run(arguments: &[String]) -> ExitCode {
     }
 }
 
+/// Prints a document about the protocol, with the limits that `serve` would have.
+fn describe(document: Document, arguments: &[String]) -> ExitCode {
+    let read = serve::flags(arguments).and_then(|(flags, prints)| {
+        if prints || document == Document::OpenApi && !flags.is_empty() {
+            return Err("the document does not depend on this option".to_owned());
+        }
+        let read = Config::read(&flags, |name| std::env::var(name).ok());
+        read.map_err(|Unusable(why)| why)
+    });
+    match read {
+        Ok((config, _)) => {
+            print!("{}", printed(document, &config));
+            ExitCode::SUCCESS
+        }
+        Err(why) => serve::unusable(&why),
+    }
+}
+
 /// The exit status for a command line or configuration that cannot be used.
 pub const USAGE: u8 = 2;
 
@@ -47,6 +69,8 @@ fn help() -> String {
          ringd tunnel OPTIONS         carry connections of this machine to a port inside a guest\n  \
          ringd keygen FILE            make a key pair: the private half in FILE, the public half printed\n  \
          ringd keygen --public FILE   print the public half of a key that is there\n  \
+         ringd schema [OPTIONS]       print the document of GET /v1/schema under these options of serve\n  \
+         ringd openapi                print the OpenAPI document\n  \
          ringd version                print the version\n  \
          ringd help                   print this\n\n\
          options of serve (each is also a variable: --some-name is RINGD_SOME_NAME):\n  \

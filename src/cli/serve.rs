@@ -48,13 +48,13 @@ pub(super) fn run(arguments: &[String]) -> ExitCode {
     std::process::exit(code)
 }
 
-fn unusable(why: &str) -> ExitCode {
+pub(super) fn unusable(why: &str) -> ExitCode {
     eprintln!("ringd: {why}");
     ExitCode::from(USAGE)
 }
 
 /// Splits `--name value`, `--name=value` and `--switch`; the second half tells whether `--print-config` is there.
-fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> {
+pub(super) fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> {
     let mut flags = Vec::new();
     let mut prints = false;
     let mut rest = arguments.iter();

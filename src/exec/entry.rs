@@ -4,6 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::budget::Share;
 use super::capture::Capture;
 use super::counters::{Counters, Running};
@@ -48,7 +51,8 @@ pub struct Exec {
 }
 
 /// How far an exec is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Not ended, or still lingering.
     Running,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::queue::{Queue, WAITING};
@@ -24,7 +25,8 @@ use crate::ring::process::{Whom, send_signal};
 use crate::ring::{Fd, detached, pool};
 
 /// How a handler ended, or why it did not run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "HandlerOutcome")]
 pub struct Outcome {
     /// The exit status; null when it did not exit by itself.
     pub exit_code: Option<i32>,

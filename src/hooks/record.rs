@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::handler::Outcome;
 
 /// One invocation as it is told.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "HookObservation")]
 pub struct Observation {
     /// The hook: `ready`, `validate`, `run`, `suspend`, `resume` or `terminate`.
     pub hook: &'static str,

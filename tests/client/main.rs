@@ -1,9 +1,10 @@
-//! Foreign clients drive our daemon, on both drivers: the published Python client of the reference, curl, requests,
-//! and the WebSocket clients of Python and Node.
+//! Foreign clients drive our daemon: on both drivers the published Python client of the reference, curl, requests, and
+//! the WebSocket clients of Python and Node; and a fuzzer.
 //!
 //! `tests/run.sh` makes the virtual environment that holds those in Python.
 
 mod files;
+mod fuzzed;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

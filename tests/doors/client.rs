@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
+use crate::documented;
 use crate::process::PATIENCE;
 use crate::reply::{Length, Reply};
 use crate::request::Request;
@@ -85,7 +86,10 @@ impl Connection {
         // A refusal may come, and the socket close, before the body is out.
         let sent = self.try_send(request.bytes());
         match self.reply_to(&request.method) {
-            Ok(reply) => reply,
+            Ok(reply) => {
+                documented::check(request, &reply);
+                reply
+            }
             Err(broken) => panic!("no response to {} ({sent:?}): {broken:?}", request.method),
         }
     }

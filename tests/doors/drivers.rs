@@ -1,14 +1,11 @@
 //! Which driver runs, that it says so, and the same binary where io_uring is forbidden.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::OnceLock;
-
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, Setup};
 use crate::driver::{Driver, uring_is_allowed, uring_is_refused};
 use crate::process::wait_until;
+use crate::programs;
 use crate::request::{file_at, tar_at};
 use crate::scratch::noise;
 
@@ -86,25 +83,7 @@ fn says_its_driver(daemon: &Daemon, name: &str) {
     });
 }
 
-/// The program that runs another without io_uring, built once by the compiler that linked these tests.
+/// The program that runs another without io_uring.
 fn forbidding() -> String {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doors/forbid_io_uring.c");
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("forbid_io_uring");
-        let built = Command::new("cc")
-            .arg("-o")
-            .arg(&program)
-            .arg(source)
-            .status();
-        assert!(
-            built.is_ok_and(|status| status.success()),
-            "cc cannot build {source}"
-        );
-        program
-    });
-    program
-        .to_str()
-        .expect("the target directory is UTF-8")
-        .to_owned()
+    programs::built("forbid_io_uring")
 }

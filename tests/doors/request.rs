@@ -43,6 +43,19 @@ impl Request {
         Self::new("POST", target)
     }
 
+    /// What is asked for: path and query.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Adds a key to the query.
+    pub(crate) fn key(mut self, name: &str, value: &str) -> Self {
+        let joint = if self.target.contains('?') { '&' } else { '?' };
+        self.target.push(joint);
+        self.target.push_str(&format!("{name}={value}"));
+        self
+    }
+
     /// Adds a header field.
     pub(crate) fn field(mut self, name: &str, value: impl Into<String>) -> Self {
         self.fields.push((name.to_owned(), value.into()));
@@ -52,6 +65,11 @@ impl Request {
     /// Presents the token that tests install.
     pub(crate) fn bearer(self) -> Self {
         self.field("authorization", format!("Bearer {TOKEN}"))
+    }
+
+    /// True when the token is presented already.
+    pub(crate) fn is_bearer(&self) -> bool {
+        self.fields.iter().any(|(name, _)| name == "authorization")
     }
 
     /// Sets a body of declared length.

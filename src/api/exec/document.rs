@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::answer::{UsageAnswer, phase_name};
+use super::answer::UsageAnswer;
 use super::written;
 use crate::api::row::{Answer, Produce, Source};
 use crate::error::Result;
@@ -31,7 +31,7 @@ struct Text {
 #[derive(Serialize)]
 struct Opening<'a> {
     exec_id: &'a str,
-    phase: &'a str,
+    phase: Phase,
     exit_code: Option<i32>,
     signal: Option<i32>,
     timed_out: bool,
@@ -52,7 +52,7 @@ struct Closing {
 #[derive(Serialize)]
 struct RunningOpening<'a> {
     exec_id: &'a str,
-    phase: &'a str,
+    phase: Phase,
     stdout: &'a str,
 }
 
@@ -81,7 +81,7 @@ impl Document {
         ];
         let opening = Opening {
             exec_id,
-            phase: phase_name(phase),
+            phase,
             exit_code: outcome.exit.code,
             signal: outcome.exit.signal,
             timed_out: outcome.timed_out,
@@ -104,7 +104,7 @@ impl Document {
     pub(super) fn running(exec_id: &str, excerpt: Excerpt) -> Result<Self> {
         let opening = RunningOpening {
             exec_id,
-            phase: phase_name(Phase::Running),
+            phase: Phase::Running,
             stdout: "",
         };
         let [stdout_offset, stderr_offset] = excerpt.next;
@@ -257,7 +257,7 @@ mod tests {
     #[derive(Serialize)]
     struct Whole<'a> {
         exec_id: &'a str,
-        phase: &'a str,
+        phase: Phase,
         exit_code: Option<i32>,
         signal: Option<i32>,
         timed_out: bool,
@@ -354,7 +354,7 @@ mod tests {
         let next = |bytes: &Vec<u8>, from: usize| bytes.len().max(from) as u64;
         let whole = Whole {
             exec_id: id,
-            phase: "exited",
+            phase: Phase::Exited,
             exit_code: None,
             signal: Some(9),
             timed_out: true,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+
 use super::answer::ExitEvent;
 use crate::api::row::Produce;
 use crate::error::Result;
@@ -15,6 +17,36 @@ pub(super) struct Events {
     /// Silence after which the peer is told that we are there.
     pub(super) keepalive: Duration,
     pub(super) form: Form,
+}
+
+/// Bytes of one stream.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it describes; `wire::sse` writes it")]
+pub(super) struct OutputEvent {
+    /// Of the first byte, both streams counted together.
+    offset: u64,
+    stream: StreamKind,
+    /// The bytes as base64.
+    output: String,
+}
+
+/// Which of the two output streams.
+#[derive(JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "it describes; `wire::sse` writes it")]
+enum StreamKind {
+    Stdout,
+    Stderr,
+}
+
+/// Bytes that are no longer held.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it describes; `wire::sse` writes it")]
+pub(super) struct GapEvent {
+    /// The first of them.
+    from: u64,
+    /// The first that is held again.
+    to: u64,
 }
 
 /// How output is written.

@@ -61,4 +61,4 @@ fn state(exec_id: &str, exec: &Exec) -> Result<Answer> {
 }
 
 /// The header field with the offset of the next byte.
-const OFFSET: &str = "stdin-offset";
+pub(super) const OFFSET: &str = "stdin-offset";

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 
 use super::members::Members;
@@ -14,6 +15,28 @@ use crate::exec::Allowance;
 pub(super) enum LimitsField {
     Object(Members<NumberField>),
     Other(IgnoredAny),
+}
+
+/// What the field `limits` may hold: how much of each the command may use.
+#[derive(JsonSchema)]
+#[schemars(rename = "Limits", deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes; each field is checked by name")]
+pub(super) struct LimitsRequest {
+    /// Descriptors of each process.
+    #[schemars(default)]
+    nofile: Option<NonZeroU64>,
+    /// Bytes of memory: of all processes where there are cgroups, else of each.
+    #[schemars(default)]
+    memory: Option<NonZeroU64>,
+    /// Processor time of each process.
+    #[schemars(default)]
+    cpu_seconds: Option<NonZeroU64>,
+    /// Bytes of each file that is written.
+    #[schemars(default)]
+    file_size: Option<NonZeroU64>,
+    /// Processes: of the exec where there are cgroups, else of its user.
+    #[schemars(default)]
+    processes: Option<NonZeroU64>,
 }
 
 /// A number, or something else that is refused by the name of its field.

@@ -3,41 +3,71 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use super::limits::{LimitsField, NumberField, allowance};
-use super::terminal::TtyField;
+use super::limits::{LimitsField, LimitsRequest, NumberField, allowance};
+use super::terminal::{SizeRequest, TtyField};
 use crate::error::{Kind, Result};
 use crate::exec::{Account, Launch, Shell};
 
-/// The body of `exec.start`.
-#[derive(Deserialize)]
+/// A command, and how it is to be run.
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct StartRequest {
+    /// The caller's id; a repeated one starts nothing.
+    #[schemars(length(min = 1, max = 65536))]
     exec_id: String,
+    /// The argument vector; with a shell the lines of a script.
     command: Vec<String>,
+    /// `true` is /bin/sh; a string is the path of a shell, or a name to search for.
     #[serde(default)]
     shell: ShellField,
+    /// Working directory; that of the daemon if absent.
+    #[serde(default)]
     cwd: Option<String>,
+    /// The highest layer of the environment.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// A user by id or name.
+    #[serde(default)]
     user: Option<AccountField>,
+    /// A group by id or name.
+    #[serde(default)]
     group: Option<AccountField>,
+    /// Running time after which it is ended; above 0.
+    #[serde(default)]
     timeout_sec: Option<f64>,
+    /// Gives it a standard input that can be written to.
     #[serde(default)]
     stdin: bool,
+    /// Gives it a terminal of this size in place of pipes.
+    #[serde(default)]
+    #[schemars(with = "Option<SizeRequest>")]
     tty: Option<TtyField>,
+    /// Ends what is left of the process group when the command has ended.
     #[serde(default)]
     reap_group_on_exit: bool,
+    /// Begins the environment with that of the daemon.
     #[serde(default)]
     inherit_image_env: bool,
+    /// What it may use.
+    #[serde(default)]
+    #[schemars(with = "Option<LimitsRequest>")]
     limits: Option<LimitsField>,
+    /// Nice value.
+    #[serde(default)]
+    #[schemars(with = "Option<i32>", range(min = -20, max = 19))]
     nice: Option<NumberField>,
+    /// OOM score adjustment.
+    #[serde(default)]
+    #[schemars(with = "Option<i32>", range(min = -1000, max = 1000))]
     oom_score_adj: Option<NumberField>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum ShellField {
     Flag(bool),
     Name(String),
@@ -49,8 +79,9 @@ impl Default for ShellField {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum AccountField {
     Id(u32),
     Name(String),
@@ -129,11 +160,27 @@ fn span(seconds: f64) -> Result<Option<Duration>> {
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// The body of `exec.stdin`.
-#[derive(Deserialize)]
+/// What goes to a standard input; both parts are optional.
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct StdinRequest {
+    /// What is written, as base64 with padding.
+    #[serde(default)]
     pub(super) data_b64: Option<String>,
+    /// `eof` closes the standard input behind the data.
+    #[serde(default)]
+    #[schemars(with = "Option<InputEnd>")]
     pub(super) signal: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(
+    dead_code,
+    reason = "it describes the one text that is not refused by name"
+)]
+enum InputEnd {
+    Eof,
 }
 
 /// Parses a document that is one object: the parser by itself would also take an array of the values.

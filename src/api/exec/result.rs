@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::answer::{Brief, phase_name};
+use super::answer::Brief;
 use super::document::Document;
 use super::{json, offset};
 use crate::api::row::{Answer, Call};
@@ -65,7 +65,7 @@ pub(super) async fn poll(app: Rc<App>, call: Call) -> Result<Answer> {
         }
         (phase, _) => json(&Brief {
             exec_id: &call.id,
-            phase: phase_name(phase),
+            phase,
         }),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,11 +13,39 @@ use crate::app::App;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Recipient;
 
-/// The body of `exec.signal`.
-#[derive(Deserialize)]
-struct SignalRequest {
+/// A signal, and who gets it.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct SignalRequest {
+    /// A number from 1 to 64, or a name of signal(7).
+    #[schemars(with = "NameOrNumber")]
     signal: Value,
+    /// `group`, which is the usual one, or `leader`.
+    #[schemars(default, with = "Option<To>")]
     to: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+#[expect(
+    dead_code,
+    reason = "it describes what a value that is refused by its name must be"
+)]
+enum NameOrNumber {
+    Name(String),
+    Number(#[schemars(range(min = 1, max = 64))] i32),
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(
+    dead_code,
+    reason = "it describes what a text that is refused by its name must be"
+)]
+enum To {
+    Group,
+    Leader,
 }
 
 pub(super) async fn signal(app: Rc<App>, mut call: Call) -> Result<Answer> {

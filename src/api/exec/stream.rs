@@ -8,10 +8,14 @@ use crate::wire::sse;
 
 pub(super) fn stream(app: &App, call: &Call) -> Result<Answer> {
     let offset = super::offset(&call.query, "offset")?.unwrap_or(0);
+    let comment = match call.query.flag("pad", false)? {
+        true => sse::padded_comment(),
+        false => sse::COMMENT.to_vec(),
+    };
     let follower = app.execs.follow(&call.id, offset)?;
     let (media, form) = match wants_frames(call) {
         true => ("application/octet-stream", Form::Frames),
-        false => ("text/event-stream", events(call)),
+        false => ("text/event-stream", Form::Events { comment }),
     };
     Ok(Answer::Bytes(Source {
         media,
@@ -27,16 +31,6 @@ pub(super) fn stream(app: &App, call: &Call) -> Result<Answer> {
             form,
         }),
     }))
-}
-
-fn events(call: &Call) -> Form {
-    let is_padded = call.query.all("pad").any(|value| value == "1");
-    Form::Events {
-        comment: match is_padded {
-            true => sse::padded_comment(),
-            false => sse::COMMENT.to_vec(),
-        },
-    }
 }
 
 /// True when the client accepts the binary form and not the events (RFC 9110, section 12.5.1; of weights only zero

@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 use std::rc::Rc;
 
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,11 +27,21 @@ pub(super) async fn resize(app: Rc<App>, mut call: Call) -> Result<Answer> {
 }
 
 /// The size that is now in force.
-#[derive(Serialize)]
-struct SizeAnswer<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ResizeResponse")]
+pub(super) struct SizeAnswer<'a> {
     exec_id: &'a str,
     cols: u16,
     rows: u16,
+}
+
+/// The size of a terminal, in characters.
+#[derive(JsonSchema)]
+#[schemars(rename = "TerminalSize")]
+#[expect(dead_code, reason = "it describes `Fields`, which are refused by name")]
+pub(super) struct SizeRequest {
+    cols: NonZeroU16,
+    rows: NonZeroU16,
 }
 
 /// The field `tty` of a start request.

@@ -1,6 +1,7 @@
 //! What of a tree is wanted, from a query or a JSON body.
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::api::body;
 use crate::error::{Kind, Result};
@@ -32,44 +33,61 @@ struct List {
 }
 
 /// The body of `tar.pick`. A field that is not known would be left out in silence, and with it what it asks for.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Body {
+#[schemars(description = "What of a tree goes into an archive")]
+pub(super) struct PickRequest {
+    /// The directory; links to it are followed.
     path: String,
+    /// Names below it; `.` is the directory itself.
     names: Vec<String>,
+    /// Packs directories with all below them.
     #[serde(default)]
     recursive: bool,
+    /// What becomes of a name that is not there.
     #[serde(default)]
     missing: Missing,
+    /// Patterns that choose among the names, as gitignore(5) has them.
     #[serde(default)]
     include: Vec<String>,
+    /// Patterns of what is left out, whatever includes it.
     #[serde(default)]
     exclude: Vec<String>,
+    /// Components that names lose at their front.
     #[serde(default)]
+    #[schemars(range(max = 2048))]
     strip: u64,
+    /// Only what was modified after this time: seconds since 1970, or a date of RFC 3339 or RFC 9110.
+    #[serde(default)]
     newer_than: Option<Time>,
+    /// Leaves out what is on other filesystems.
     #[serde(default)]
     one_file_system: bool,
+    /// Packs what symbolic links lead to, in their place.
     #[serde(default)]
     follow: bool,
+    /// Packs extended attributes and access lists.
     #[serde(default)]
     xattrs: bool,
+    /// Tells times to the nanosecond.
     #[serde(default)]
     precise: bool,
 }
 
-#[derive(Default, Deserialize, PartialEq, Eq)]
+#[derive(Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 enum Missing {
     #[default]
     Error,
     Skip,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 enum Time {
-    Seconds(serde_json::Number),
+    Seconds(#[schemars(with = "f64")] serde_json::Number),
     Text(String),
 }
 
@@ -99,7 +117,7 @@ impl Wishes {
     /// # Errors
     /// `Malformed`, saying where the body is wrong.
     pub(super) fn read(bytes: &[u8]) -> Result<(String, Self)> {
-        let body: Body = body::object(bytes, "tar request")?;
+        let body: PickRequest = body::object(bytes, "tar request")?;
         let wishes = Self {
             include: body.include,
             exclude: body.exclude,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{json, named, path};
@@ -30,13 +31,17 @@ pub(super) async fn make(app: Rc<App>, call: Call) -> Result<Answer> {
     }
 }
 
-/// The body of a move.
-#[derive(Deserialize)]
-struct MoveRequest {
+/// An entry and its new path.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct MoveRequest {
+    /// What is moved: the entry itself, not what a link leads to.
     from: String,
+    /// Its new path, name included.
     to: String,
+    /// Replaces what has the name.
     #[serde(default)]
     replace: bool,
+    /// Makes the directories above the new path.
     #[serde(default)]
     parents: bool,
 }
@@ -59,8 +64,10 @@ pub(super) async fn rename(app: Rc<App>, mut call: Call) -> Result<Answer> {
 }
 
 /// How much is gone.
-#[derive(Serialize)]
-struct Removed {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RemoveResponse")]
+pub(super) struct Removed {
+    /// Entries, directories included.
     removed: u64,
 }
 

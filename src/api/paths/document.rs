@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::fs::list::Item;
@@ -9,47 +10,64 @@ use crate::fs::stat::{Facts, Sort};
 use crate::wire::base64;
 
 /// One entry, with the keys in this order.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(
+    rename = "PathEntry",
+    description = "What a path names; of a listed entry only its type, unless details are asked for"
+)]
 pub(super) struct EntryDocument<'a> {
+    /// As it was asked for; of a listed entry relative to the directory.
     path: Cow<'a, str>,
+    /// The exact path as base64, when it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
     #[serde(rename = "type")]
     sort: &'static str,
     #[serde(flatten)]
     facts: Option<FactsDocument<'a>>,
+    /// Why it cannot be looked at, or read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FactsDocument<'a> {
     size: u64,
+    /// Bytes that it takes on its disk.
     allocated: u64,
+    /// The permission bits, four octal digits.
     mode: String,
     uid: u32,
     gid: u32,
+    /// The name of the user, if it has one.
     user: Option<&'a str>,
+    /// The name of the group, if it has one.
     group: Option<&'a str>,
+    /// Seconds since 1970.
     mtime: i64,
     mtime_nanos: u32,
     atime: i64,
     atime_nanos: u32,
     ctime: i64,
     ctime_nanos: u32,
+    /// When it was made, where that is known.
     btime: Option<i64>,
     btime_nanos: Option<u32>,
     inode: u64,
+    /// Major and minor number.
     device: String,
     links: u32,
     mount_id: Option<u64>,
     mount_point: Option<bool>,
+    /// Of a device, what it stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     rdev: Option<String>,
+    /// Of a link, where it leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_b64: Option<String>,
+    /// Of a regular file, that of its bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<&'a str>,
 }

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::{EntryDocument, exact};
 use super::{number, path};
+use crate::api::contract::{Shape, either};
 use crate::api::row::{Answer, Call, Produce, Source};
 use crate::error::{Kind, Result};
 use crate::fs::list::{Ask, Item, Listing, MOST_DEPTH, Progress};
@@ -115,10 +117,30 @@ async fn page(listing: Listing, path: &str) -> Result<Vec<u8>> {
     Ok(document)
 }
 
+/// One page of a directory.
+#[derive(JsonSchema)]
+#[schemars(rename = "ListResponse")]
+#[expect(dead_code, reason = "it describes; `page` writes it entry by entry")]
+pub(super) struct ListPage<'a> {
+    /// As it was asked for.
+    path: String,
+    entries: Vec<EntryDocument<'a>>,
+    #[schemars(flatten)]
+    next: Next<'a>,
+}
+
+/// A listing as lines, described.
+pub(super) const LISTED: Shape = Shape::lines(
+    either::<EntryDocument<'_>, End<'_>>,
+    "an entry a line; only the last line has complete",
+);
+
 /// Where to go on.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Next<'a> {
+    /// What `after` has to be for the rest; null when all has been told.
     next: Option<Cow<'a, str>>,
+    /// What `after_b64` has to be, when that is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_b64: Option<String>,
 }
@@ -133,9 +155,12 @@ impl<'a> Next<'a> {
 }
 
 /// The last line.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ListEnd")]
 struct End<'a> {
+    /// False when the limit was reached.
     complete: bool,
+    /// Entries that were told.
     count: u64,
     #[serde(flatten)]
     next: Next<'a>,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::exact;
@@ -158,26 +159,40 @@ fn event(into: &mut Vec<u8>, name: &str, data: &impl Serialize) {
     sse::event(into, name, &data);
 }
 
-#[derive(Serialize)]
-struct Ready {
+/// A watch has begun.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "WatchReady")]
+pub(super) struct Ready {
+    /// Directories and files that are watched.
     watches: usize,
 }
 
-#[derive(Serialize)]
-struct Nothing {}
+/// Changes are missing.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "WatchOverflow")]
+pub(super) struct Nothing {}
 
-#[derive(Serialize)]
-struct Gone {
+/// A watch has ended.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "WatchGone")]
+pub(super) struct Gone {
+    /// `deleted`, `moved`, `unmounted`, `limit`, `shutdown` or `failed`.
     reason: &'static str,
 }
 
-#[derive(Serialize)]
-struct Change<'a> {
+/// Something has changed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "WatchChange")]
+pub(super) struct Change<'a> {
+    /// Relative to what is watched, whose own is empty.
     path: Cow<'a, str>,
+    /// The exact path as base64, when it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
+    /// `created`, `modified`, `closed_write`, `deleted`, `moved_from`, `moved_to` or `attributes`.
     kind: &'static str,
     is_dir: bool,
+    /// The same for both halves of a move.
     #[serde(skip_serializing_if = "Option::is_none")]
     cookie: Option<u32>,
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{MOST_GAPS, fields};
@@ -14,38 +15,58 @@ use crate::fs::resumable::{Finished, Status};
 type Told = Vec<(&'static str, String)>;
 
 /// The answer of `GET /v1/uploads`.
-#[derive(Serialize)]
-struct List {
+#[derive(Serialize, JsonSchema)]
+#[schemars(
+    rename = "UploadsResponse",
+    description = "The uploads that are not complete"
+)]
+pub(super) struct List {
     uploads: Vec<Entry>,
 }
 
 /// One upload.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Upload")]
 struct Entry {
     id: String,
+    /// The file that will be written.
     path: String,
     complete: bool,
+    /// Bytes from the start on that are there without a gap.
     offset: u64,
+    /// Bytes that are there.
     received: u64,
+    /// Bytes that it will have; null when the client has not said.
     length: Option<u64>,
+    /// Whether its parts come in any order.
     parallel: bool,
+    /// Requests that bring bytes now.
     requests: usize,
     age_seconds: f64,
     idle_seconds: f64,
 }
 
 /// The answer of `GET /v1/uploads/{id}`.
-#[derive(Serialize)]
-struct One {
+#[derive(Serialize, JsonSchema)]
+#[schemars(
+    rename = "UploadStatus",
+    description = "An upload that is not complete, and what is missing of it"
+)]
+pub(super) struct One {
     #[serde(flatten)]
     entry: Entry,
     missing: Vec<Gap>,
+    /// True when more is missing than is told.
     missing_truncated: bool,
 }
 
 /// The answer of `GET /v1/uploads/{id}` for one that was published.
-#[derive(Serialize)]
-struct Done<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(
+    rename = "PublishedUpload",
+    description = "An upload that has become a file"
+)]
+pub(super) struct Done<'a> {
     id: &'a str,
     complete: bool,
     offset: u64,
@@ -53,7 +74,8 @@ struct Done<'a> {
 }
 
 /// Bytes that have not arrived, both ends included.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MissingRange")]
 struct Gap {
     first: u64,
     last: u64,
@@ -123,7 +145,7 @@ pub(super) fn missing(ranges: &[Range<u64>]) -> Option<(&'static str, String)> {
         .iter()
         .map(|range| format!("{}-{}", range.start, range.end - 1));
     let shown: Vec<String> = shown.collect();
-    (!shown.is_empty()).then(|| ("upload-missing", format!("bytes={}", shown.join(","))))
+    (!shown.is_empty()).then(|| (MISSING, format!("bytes={}", shown.join(","))))
 }
 
 /// The answer to the request that completes an upload: that of a PUT of the file.
@@ -133,6 +155,9 @@ pub(super) fn published(finished: &Finished) -> Answer {
     all.push((fields::OFFSET, finished.length.to_string()));
     Answer::DoneWith(all)
 }
+
+/// The field that tells what is missing.
+pub(super) const MISSING: &str = "upload-missing";
 
 fn written(document: &impl Serialize, fields: Vec<(&'static str, String)>) -> Result<Answer> {
     let document = serde_json::to_vec(document);

@@ -17,6 +17,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::body::{Body, Progress, Wire};
+use super::describe;
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
 use crate::api::{self, Answer, Call, Form, Found, Method, Row, Source, Upgrade};
@@ -26,7 +27,7 @@ use crate::config::Limits;
 use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
 use crate::ring::clock::{self, Deadline, Moment, until, within};
-use crate::ring::guard::guarded_from;
+use crate::ring::guard::{guarded, guarded_from};
 use crate::ring::socket::Socket;
 use crate::wire::http::head::{self, Head, Refusal, Step};
 use crate::wire::http::query::Query;
@@ -216,7 +217,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
         Ok((row, id)) => {
-            let run = perform(app, row, call(head, id, body));
+            let run = perform(app, row, call(row, head, id, body));
             match attend(wire, row, manner, run).await {
                 Some(reaction) => (Some(row), reaction),
                 None => return Parting::Gone,
@@ -305,10 +306,14 @@ fn judge(
     }
 }
 
-fn call(head: Head, id: String, body: Body) -> Call {
+fn call(row: &Row, head: Head, id: String, body: Body) -> Call {
+    let query = Query::parse(head.query());
     Call {
         id,
-        query: Query::parse(head.query()),
+        query: match cfg!(debug_assertions) {
+            true => query.only(api::published_keys(row)),
+            false => query,
+        },
         head_only: head.method() == "HEAD",
         fields: head.fields,
         body: Box::new(body),
@@ -349,9 +354,15 @@ async fn attend<T>(
 async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let app = Rc::clone(app);
     // The call itself is inside the guard: a row may do all its work before it answers with a future.
-    let ended = match guarded_from(|| (row.run)(app, call)) {
+    let ended = match guarded_from(|| (row.run)(Rc::clone(&app), call)) {
         Ok(run) => run.await,
         Err(panic) => Err(panic),
+    };
+    let ended = match ended {
+        Ok(Ok(Answer::Description(document, fields))) => {
+            guarded(describe::answer(&app, document, &fields)).await
+        }
+        ended => ended,
     };
     let error = match ended {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
@@ -373,6 +384,9 @@ async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
         }
         Ok(Ok(Answer::Bytes(source))) => return Reaction::Source(source),
         Ok(Ok(Answer::Upgrade(upgrade))) => return Reaction::Upgrade(upgrade),
+        Ok(Ok(Answer::Description(..))) => {
+            unreachable!("a description is written before it gets here")
+        }
         Ok(Err(error)) => error,
         Err(panic) => {
             tracing::error!(operation = row.name, panic, "an operation panicked");
@@ -535,6 +549,7 @@ const MOST_LINGERED: usize = 16 * 1024 * 1024;
 mod tests {
     use super::*;
     use crate::api::Access;
+    use crate::api::contract::Contract;
     use crate::ring::{self, flow};
 
     static DOOMED: Row = Row {
@@ -545,6 +560,7 @@ mod tests {
         form: Form::Text,
         about: "panics before it answers with a future",
         errors: &[],
+        contract: Contract::NONE,
         run: |_, _| panic!("on purpose"),
     };
 

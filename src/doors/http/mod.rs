@@ -2,6 +2,7 @@
 
 mod body;
 mod connection;
+pub mod describe;
 mod outflow;
 mod respond;
 

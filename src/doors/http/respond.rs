@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use crate::api::coding::ACCEPTED;
+use crate::api::contract::Success;
 use crate::api::system::VERSION;
 use crate::api::uploads::PARTIAL_UPLOAD;
 use crate::api::{Form, Part};
@@ -162,23 +163,8 @@ struct Problem {
 }
 
 impl Problem {
-    /// The problem types of draft-ietf-httpbis-resumable-upload.
     fn of(error: &Error) -> Option<Self> {
-        let (r#type, title) = match error.kind() {
-            Kind::UploadOffset => (
-                "https://iana.org/assignments/http-problem-types#mismatching-upload-offset",
-                "offset from request does not match offset of resource",
-            ),
-            Kind::UploadCompleted => (
-                "https://iana.org/assignments/http-problem-types#completed-upload",
-                "upload is already completed",
-            ),
-            Kind::InconsistentLength => (
-                "https://iana.org/assignments/http-problem-types#inconsistent-upload-length",
-                "inconsistent length values for upload",
-            ),
-            _ => return None,
-        };
+        let (r#type, title) = problem_type(error.kind())?;
         let number = |name| {
             let mut fields = error.fields().iter();
             let (_, value) = fields.find(|(known, _)| *known == name)?;
@@ -191,6 +177,30 @@ impl Problem {
             provided: number("provided-offset"),
         })
     }
+}
+
+/// Type and title of the kinds that are problem types of draft-ietf-httpbis-resumable-upload.
+fn problem_type(kind: Kind) -> Option<(&'static str, &'static str)> {
+    Some(match kind {
+        Kind::UploadOffset => (
+            "https://iana.org/assignments/http-problem-types#mismatching-upload-offset",
+            "offset from request does not match offset of resource",
+        ),
+        Kind::UploadCompleted => (
+            "https://iana.org/assignments/http-problem-types#completed-upload",
+            "upload is already completed",
+        ),
+        Kind::InconsistentLength => (
+            "https://iana.org/assignments/http-problem-types#inconsistent-upload-length",
+            "inconsistent length values for upload",
+        ),
+        _ => return None,
+    })
+}
+
+/// True when the document of such an error is a problem document.
+pub(super) fn is_problem(kind: Kind) -> bool {
+    problem_type(kind).is_some()
 }
 
 /// The status of a response whose body is produced while it is sent.
@@ -276,6 +286,18 @@ pub(super) fn too_long() -> Error {
     Kind::TooLarge.told("length limit exceeded")
 }
 
+/// The status of a success.
+pub(super) fn success(success: Success) -> StatusCode {
+    match success {
+        Success::Whole => StatusCode::OK,
+        Success::Part => StatusCode::PARTIAL_CONTENT,
+        Success::Done => StatusCode::NO_CONTENT,
+        Success::Created => StatusCode::CREATED,
+        Success::Unchanged => StatusCode::NOT_MODIFIED,
+        Success::Switched => StatusCode::SWITCHING_PROTOCOLS,
+    }
+}
+
 /// The status of a kind.
 pub(super) fn status(kind: Kind) -> StatusCode {
     match kind {
@@ -316,7 +338,7 @@ pub(super) fn status(kind: Kind) -> StatusCode {
 }
 
 /// The slug that clients branch on, for the kinds that have one (contract, section 2.2).
-fn slug(kind: Kind) -> Option<&'static str> {
+pub(super) fn slug(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Malformed => "malformed_request",
         Kind::UnknownExec => "unknown_exec",
@@ -405,7 +427,7 @@ thread_local! {
 /// Bytes of a sentence that the client is told: it may quote what the client has sent.
 const MOST_SENTENCE: usize = 16 * 1024;
 /// The field by which a client of the reference recognises a daemon (contract, D7).
-const VERSION_FIELD: &str = "microvms-agentd-version";
+pub(super) const VERSION_FIELD: &str = "microvms-agentd-version";
 const JSON: &str = "application/json";
 /// The status of draft-ietf-httpbis-resumable-upload that the crate does not name.
 const UPLOAD_RESUMPTION_SUPPORTED: u16 = 104;

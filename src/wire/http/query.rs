@@ -1,10 +1,16 @@
 //! The query of a request target, form-urlencoded: `+` is a space, `%xx` a byte, invalid UTF-8 becomes U+FFFD.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Kind, Result};
 
 /// The pairs of a query, in order, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query(Vec<(Vec<u8>, Vec<u8>)>);
+pub struct Query {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The keys that may be asked for; any where nothing is said.
+    known: Option<&'static BTreeSet<String>>,
+}
 
 impl Query {
     /// Decodes what stands behind the `?`.
@@ -12,16 +18,25 @@ impl Query {
         let pairs = text
             .split(|byte| *byte == b'&')
             .filter(|pair| !pair.is_empty());
-        Self(
-            pairs
-                .map(|pair| {
-                    let mut halves = pair.splitn(2, |byte| *byte == b'=');
-                    let key = halves.next().unwrap_or_default();
-                    let value = halves.next().unwrap_or_default();
-                    (unescape(key, true), unescape(value, true))
-                })
-                .collect(),
-        )
+        let pairs = pairs.map(|pair| {
+            let mut halves = pair.splitn(2, |byte| *byte == b'=');
+            let key = halves.next().unwrap_or_default();
+            let value = halves.next().unwrap_or_default();
+            (unescape(key, true), unescape(value, true))
+        });
+        Self {
+            pairs: pairs.collect(),
+            known: None,
+        }
+    }
+
+    /// The same for a reader that asks for no other key than these; one that does is a defect of ours, and panics.
+    #[must_use]
+    pub fn only(self, keys: &'static BTreeSet<String>) -> Self {
+        Self {
+            known: Some(keys),
+            ..self
+        }
     }
 
     /// The text of `key`; `None` when it is absent.
@@ -52,7 +67,9 @@ impl Query {
 
     /// Every value of `key`, in order.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = String> + 'a {
-        self.0
+        let is_known = self.known.is_none_or(|keys| keys.contains(key));
+        assert!(is_known, "the key {key} is read, but it is not published");
+        self.pairs
             .iter()
             .filter(move |(name, _)| name == key.as_bytes())
             .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
@@ -145,6 +162,16 @@ mod tests {
     #[test]
     fn invalid_utf8_is_replaced() {
         check("path=%ff", "path", Some("\u{fffd}"));
+    }
+
+    #[test]
+    #[should_panic(expected = "the key mode is read, but it is not published")]
+    fn a_key_that_is_not_published_cannot_be_read() {
+        static KEYS: std::sync::LazyLock<BTreeSet<String>> =
+            std::sync::LazyLock::new(|| BTreeSet::from(["path".to_owned()]));
+        let query = Query::parse(b"path=p&mode=1").only(&KEYS);
+        assert!(query.one("path").is_ok());
+        let _ = query.one("mode");
     }
 
     #[test]
