@@ -79,9 +79,10 @@ fn parameters(row: &Row, definitions: &mut Definitions) -> Vec<Value> {
     }
     let keys = row.contract.query.map(|query| definitions.keys(query));
     for (name, mut schema, is_required) in keys.into_iter().flatten() {
-        let about = schema
-            .as_object_mut()
-            .and_then(|schema| schema.remove("description"));
+        let about = schema.as_object_mut().and_then(|schema| {
+            never_null(schema);
+            schema.remove("description")
+        });
         let mut key = json!({"name": name, "in": "query", "schema": schema});
         if let Some(about) = about {
             key["description"] = about;
@@ -95,6 +96,26 @@ fn parameters(row: &Row, definitions: &mut Definitions) -> Vec<Value> {
         json!({"name": name, "in": "header", "description": about, "schema": {"type": "string"}})
     }));
     all
+}
+
+/// Takes null out of the schema of a key: what a query does not say is not there.
+fn never_null(schema: &mut Map<String, Value>) {
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    for (keyword, null) in [("type", json!("null")), ("enum", Value::Null)] {
+        if let Some(Value::Array(all)) = schema.get_mut(keyword) {
+            all.retain(|one| *one != null);
+        }
+    }
+    if let Some([one]) = schema
+        .get("type")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+    {
+        let one = one.clone();
+        schema.insert("type".to_owned(), one);
+    }
 }
 
 /// OpenAPI has other ways to say what these are.
