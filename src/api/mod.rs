@@ -38,12 +38,12 @@ use crate::wire::http::query::unescape;
 pub static TABLE: &[&[Row]] = &[
     hooks::ROWS,
     exec::ROWS,
+    tunnel::ROWS,
     files::ROWS,
     sync::ROWS,
     paths::ROWS,
     transfers::ROWS,
     uploads::ROWS,
-    tunnel::ROWS,
     system::ROWS,
     metrics::ROWS,
 ];

@@ -196,6 +196,7 @@ fn the_routes_of_the_reference_come_first_and_in_its_order() {
         "POST /v1/exec/{id}/ack",
         "POST /v1/exec/{id}/kill",
         "GET /v1/procs",
+        "GET /v1/tcp",
         "GET /v1/fs/file",
         "PUT /v1/fs/file",
         "GET /v1/fs/tar",

@@ -15,6 +15,7 @@ use crate::process::is_root;
 use crate::reply::Reply;
 use crate::request::{Request, TOKEN, file_at, tar_at, with_path};
 use crate::resumable::{begin, creation, patch};
+use crate::websocket::upgrade;
 
 both![
     every_status_of_the_daemon_and_its_hooks,
@@ -208,6 +209,13 @@ fn of_every_route(world: &World, route: &Value, code: u16, slug: &str) -> Option
     })
 }
 
+/// The head of the answer, where the connection is no HTTP any more behind it.
+fn head_of(daemon: &Daemon, request: &Request) -> Reply {
+    let mut connection = daemon.connect();
+    connection.send(request.bytes());
+    connection.head().expect("a response")
+}
+
 /// A request that the route takes.
 fn asking(daemon: &Daemon, route: &Value) -> Request {
     let path = |name: &str| daemon.path(name);
@@ -235,6 +243,7 @@ fn asking(daemon: &Daemon, route: &Value) -> Request {
         }
         "POST /v1/exec/{id}/signal" => post("/v1/exec/reads/signal", &json!({"signal": "CONT"})),
         "GET /v1/procs" => Request::get("/v1/procs"),
+        "GET /v1/tcp" => upgrade("/v1/tcp?port=1"),
         "GET /v1/fs/file" => Request::get(file_at(path("f"))),
         "PUT /v1/fs/file" => Request::put(file_at(path("written"))).body("text"),
         "GET /v1/fs/tar" => Request::get(tar_at(path("t"))),
@@ -291,6 +300,18 @@ const CASES: &[Case] = &[
     }),
     ("GET /v1/health", 200, "", |world| {
         world.daemon.call(&Request::get("/v1/health"))
+    }),
+    ("GET /v1/metrics", 200, "", |world| {
+        world.daemon.get("/v1/metrics")
+    }),
+    ("GET /v1/tcp", 101, "", |world| {
+        head_of(&world.daemon, &upgrade("/v1/tcp?port=0"))
+    }),
+    ("GET /v1/tcp", 400, "malformed_request", |world| {
+        world.daemon.get("/v1/tcp?port=1")
+    }),
+    ("GET /v1/tcp", 403, "permission_denied", |world| {
+        world.daemon.call(&upgrade("/v1/tcp?unix=/run/socket"))
     }),
     ("GET /v1/transfers", 200, "", |world| {
         let mut upload = world.daemon.connect();
