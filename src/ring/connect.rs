@@ -15,7 +15,8 @@ use crate::error::{Error, Kind, Result};
 /// Connects to a TCP address; `patience` is that of the socket, see [`Socket::new`].
 ///
 /// # Errors
-/// `NotFound` when nobody answers there, `Internal` when this process has no socket left.
+/// `NotFound` when nobody answers there, `ClientGone` when the connection was reset at once, `Internal` when this process
+/// has no socket left.
 pub async fn tcp(address: SocketAddr, patience: Duration) -> Result<Socket> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -27,8 +28,11 @@ pub async fn tcp(address: SocketAddr, patience: Duration) -> Result<Socket> {
     match begun {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {
-            // How it went is asked below, whatever the wait says.
-            let _ = socket.room().await;
+            if let Err(error) = socket.room().await
+                && error.kind() == Kind::ClientStalled
+            {
+                return Err(unreachable(Errno::TIMEDOUT));
+            }
             sockopt::socket_error(&socket)
                 .map_err(unreachable)?
                 .map_err(unreachable)?;
@@ -73,6 +77,10 @@ fn wrap(fd: OwnedFd, patience: Duration) -> Result<Socket> {
 fn unreachable(error: Errno) -> Error {
     match error {
         Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL => exhausted(error),
+        // Who does not listen refuses: whoever resets, or is not connected any more, has accepted before.
+        Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN => {
+            Kind::ClientGone.told("it was reset at once").because(error)
+        }
         _ => Kind::NotFound.told("nobody answers there").because(error),
     }
 }

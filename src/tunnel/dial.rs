@@ -126,6 +126,7 @@ pub(super) async fn dial(
             tracing::warn!(%error, "a tunnel cannot dial");
             Err(Ending::failed())
         }
+        Some(Err(error)) if error.kind() == Kind::ClientGone => Err(Ending::failed()),
         Some(Err(_)) | None => Err(Ending::nobody(&place)),
     }
 }
