@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::handler::Outcome;
 
 /// One invocation as it is told.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "HookObservation")]
 pub struct Observation {
     /// The hook: `ready`, `validate`, `run`, `suspend`, `resume` or `terminate`.

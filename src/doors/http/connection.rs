@@ -212,7 +212,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     let mut manner = Manner {
         is_11: head.is_11,
         keep: head.keep_alive,
-        head_only: head.method() == "HEAD",
+        head_only: head.is_head(),
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
@@ -314,7 +314,7 @@ fn call(row: &Row, head: Head, id: String, body: Body) -> Call {
             true => query.only(api::published_keys(row)),
             false => query,
         },
-        head_only: head.method() == "HEAD",
+        head_only: head.is_head(),
         fields: head.fields,
         body: Box::new(body),
     }
