@@ -1,12 +1,14 @@
 //! The state of the daemon: what the operations share, on one thread.
 
 pub mod coding;
+pub mod traffic;
 pub mod transfers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use crate::boot::Boot;
 use crate::config::Config;
@@ -18,6 +20,7 @@ use crate::hooks::Hooks;
 use crate::ring::cgroup::Subtree;
 use crate::ring::notify::Event;
 use crate::ring::process;
+use traffic::Traffic;
 use transfers::Transfers;
 
 /// Everything that lives as long as the daemon.
@@ -44,6 +47,10 @@ pub struct App {
     pub coding_memory: Rc<coding::Memory>,
     /// Bodies under way.
     pub transfers: Rc<Transfers>,
+    /// What the doors have served.
+    pub traffic: Rc<Traffic>,
+    /// When the daemon started, as the clock said then.
+    pub started_at: SystemTime,
 }
 
 impl App {
@@ -88,6 +95,8 @@ impl App {
             connections: Connections::default(),
             coding_memory: coding::Memory::new(config.limits.max_coding_memory),
             transfers: Rc::default(),
+            traffic: Rc::default(),
+            started_at: SystemTime::now(),
             config,
         }
     }
@@ -116,6 +125,11 @@ impl Connections {
     /// Connections that are open now.
     pub fn count(&self) -> usize {
         self.open.borrow().len()
+    }
+
+    /// Connections that were taken since the start.
+    pub fn taken(&self) -> u64 {
+        self.last.get()
     }
 
     /// True once no further request shall be taken.

@@ -49,6 +49,11 @@ pub fn flush() -> bool {
     !queue.bytes.is_empty()
 }
 
+/// Lines that were dropped since the start.
+pub fn dropped() -> u64 {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner).dropped
+}
+
 /// Bytes of log that wait for stderr at most.
 pub const MOST_WAITING: usize = 256 * 1024;
 
@@ -58,11 +63,14 @@ const PIECE: usize = 4096;
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     bytes: VecDeque::new(),
     unsaid: 0,
+    dropped: 0,
 });
 
 struct Queue {
     bytes: VecDeque<u8>,
+    /// Lines that were dropped since that was last said.
     unsaid: u64,
+    dropped: u64,
 }
 
 impl Queue {
@@ -70,6 +78,7 @@ impl Queue {
         self.drain();
         if self.bytes.len() + line.len() > MOST_WAITING {
             self.unsaid += 1;
+            self.dropped += 1;
             return;
         }
         if self.unsaid > 0 {

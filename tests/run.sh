@@ -24,6 +24,21 @@ need chromium chromium
 need git git
 need script bsdutils
 
+# Of Prometheus only the checker of metrics is needed, not the service and what comes with it.
+if ! command -v promtool >/dev/null 2>&1 && [ ! -x target/promtool/promtool ]; then
+    echo 'fetching promtool (of the package prometheus)'
+    mkdir -p target/promtool
+    (
+        cd target/promtool
+        rm -f ./*.deb
+        apt-get download -q prometheus >/dev/null 2>&1 || { apt-get update -q >/dev/null; apt-get download -q prometheus >/dev/null; }
+        dpkg-deb --fsys-tarfile ./*.deb | tar -x -O ./usr/bin/promtool >promtool.part
+        chmod 755 promtool.part
+        mv promtool.part promtool
+        rm -f ./*.deb
+    )
+fi
+
 if ! target/venv/bin/python -c 'import microvms, requests' 2>/dev/null; then
     need pip3 python3-venv
     python3 -m venv target/venv

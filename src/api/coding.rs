@@ -135,7 +135,7 @@ fn wish(part: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 /// A weight as RFC 9110 has it: 0 to 1 with at most three places.
-fn thousandths(text: &str) -> Option<u16> {
+pub(super) fn thousandths(text: &str) -> Option<u16> {
     let (whole, places) = text.split_once('.').unwrap_or((text, ""));
     if places.len() > 3 || !places.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

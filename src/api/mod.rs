@@ -7,6 +7,7 @@ pub mod exec;
 pub mod files;
 pub mod hooks;
 pub mod intake;
+pub mod metrics;
 pub mod paths;
 pub mod precondition;
 pub mod row;
@@ -15,11 +16,12 @@ pub mod system;
 pub mod transfers;
 pub mod uploads;
 
-use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 pub use row::{Access, Answer, Call, Form, Method, Part, Produce, Row, Source};
 
 use crate::app::App;
+use crate::app::traffic::At;
 use crate::boot::Verdict;
 use crate::error::{Kind, Result};
 use crate::wire::http::query::unescape;
@@ -34,44 +36,50 @@ pub static TABLE: &[&[Row]] = &[
     transfers::ROWS,
     uploads::ROWS,
     system::ROWS,
+    metrics::ROWS,
 ];
 
 /// What the table says about a method and a path.
 pub enum Found {
-    /// An operation, and the value of its `{id}` (decoded; empty without one).
-    Row(&'static Row, Vec<u8>),
+    /// An operation, its number in the table, and the value of its `{id}` (decoded; empty without one).
+    Row(&'static Row, usize, Vec<u8>),
     /// The path exists, for the methods of `allow`.
     WrongMethod {
         /// Who may know even that.
         access: Access,
         /// The value of the allow field.
-        allow: String,
+        allow: &'static str,
     },
     /// No such path.
     Nothing,
+}
+
+impl Found {
+    /// Where the request is counted.
+    pub fn at(&self) -> At {
+        match self {
+            Self::Row(_, number, _) => At::Operation(*number),
+            Self::WrongMethod { .. } => At::WrongMethod,
+            Self::Nothing => At::Unmatched,
+        }
+    }
 }
 
 /// Finds the row for a request.
 ///
 /// A path that is spelled out in the table shadows one with `{id}`, for every method.
 pub fn find(method: &str, path: &str) -> Found {
-    let literal: Vec<&'static Row> = rows().filter(|row| row.path == path).collect();
-    let (candidates, id) = if literal.is_empty() {
-        let mut id = Vec::new();
-        let fitting = rows().filter(|row| match capture(row.path, path) {
-            Some(value) => {
-                id = value;
-                true
+    let paths = &*PATHS;
+    let (candidates, id) = match paths.spelled.binary_search_by(|known| known.path.cmp(path)) {
+        Ok(index) => (&paths.spelled[index], Vec::new()),
+        Err(_) => {
+            let mut fitting = paths.open.iter();
+            let fitting = fitting.find_map(|known| Some((known, known.capture(path)?)));
+            match fitting {
+                Some(found) => found,
+                None => return Found::Nothing,
             }
-            None => false,
-        });
-        let fitting: Vec<_> = fitting.collect();
-        (fitting, id)
-    } else {
-        (literal, Vec::new())
-    };
-    let Some(first) = candidates.first() else {
-        return Found::Nothing;
+        }
     };
     let wanted = match method {
         "GET" | "HEAD" => Some(Method::Get),
@@ -81,11 +89,12 @@ pub fn find(method: &str, path: &str) -> Found {
         "DELETE" => Some(Method::Delete),
         _ => None,
     };
-    match candidates.iter().find(|row| Some(row.method) == wanted) {
-        Some(row) => Found::Row(row, id),
+    let mut rows = candidates.rows.iter();
+    match rows.find(|(row, _)| Some(row.method) == wanted) {
+        Some((row, number)) => Found::Row(row, *number, id),
         None => Found::WrongMethod {
-            access: first.access,
-            allow: allow(&candidates),
+            access: candidates.rows[0].0.access,
+            allow: &candidates.allow,
         },
     }
 }
@@ -95,7 +104,8 @@ pub fn find(method: &str, path: &str) -> Found {
 /// # Errors
 /// `Unauthorized`, or `NotBootstrapped` while there is no token; neither has a sentence.
 pub fn admit(app: &App, access: Access, authorization: Option<&[u8]>) -> Result<()> {
-    if access != Access::Bearer {
+    let is_opened = access == Access::Scraper && app.config.metrics_open;
+    if !access.asks_for_a_token() || is_opened {
         return Ok(());
     }
     match app.boot.permits(authorization) {
@@ -110,37 +120,83 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
     TABLE.iter().flat_map(|room| room.iter())
 }
 
-fn allow(candidates: &[&'static Row]) -> String {
-    let methods: BTreeSet<&str> = candidates
-        .iter()
-        .map(|row| match row.method {
-            Method::Get => "GET,HEAD",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Patch => "PATCH",
-            Method::Delete => "DELETE",
-        })
-        .collect();
-    methods.into_iter().collect::<Vec<_>>().join(",")
+/// The table by path, made at the first request.
+static PATHS: LazyLock<Paths> = LazyLock::new(Paths::of_table);
+
+struct Paths {
+    /// Those without an `{id}`, in order.
+    spelled: Vec<Path>,
+    /// Those with one.
+    open: Vec<Path>,
 }
 
-/// The decoded value of `{id}` when `path` has the shape of `pattern`.
-fn capture(pattern: &str, path: &str) -> Option<Vec<u8>> {
-    let (before, rest) = pattern.split_at(pattern.find('{')?);
-    let value = path.strip_prefix(before)?;
-    let value = value.strip_suffix(rest.strip_prefix("{id}")?)?;
-    let is_one_segment = !value.is_empty() && !value.contains('/');
-    is_one_segment.then(|| unescape(value.as_bytes(), false))
+/// One path: the operations that it has.
+struct Path {
+    path: &'static str,
+    /// What stands before and behind the `{id}`.
+    around: Option<(&'static str, &'static str)>,
+    /// Each with its number in the table; never empty.
+    rows: Vec<(&'static Row, usize)>,
+    allow: String,
+}
+
+impl Paths {
+    fn of_table() -> Self {
+        let mut all: Vec<Path> = Vec::new();
+        for (number, row) in rows().enumerate() {
+            match all.iter_mut().find(|known| known.path == row.path) {
+                Some(known) => known.rows.push((row, number)),
+                None => all.push(Path {
+                    path: row.path,
+                    around: row.path.split_once("{id}"),
+                    rows: vec![(row, number)],
+                    allow: String::new(),
+                }),
+            }
+        }
+        for path in &mut all {
+            let mut methods: Vec<&str> = path.rows.iter().map(|(row, _)| spelled(row)).collect();
+            methods.sort_unstable();
+            path.allow = methods.join(",");
+        }
+        all.sort_unstable_by_key(|path| path.path);
+        let (open, spelled) = all.into_iter().partition(|path| path.around.is_some());
+        Self { spelled, open }
+    }
+}
+
+impl Path {
+    /// The decoded value of `{id}` when `path` has this shape.
+    fn capture(&self, path: &str) -> Option<Vec<u8>> {
+        let (before, behind) = self.around?;
+        let value = path.strip_prefix(before)?.strip_suffix(behind)?;
+        let is_one_segment = !value.is_empty() && !value.contains('/');
+        is_one_segment.then(|| unescape(value.as_bytes(), false))
+    }
+}
+
+/// The methods of a row as the allow field has them.
+fn spelled(row: &Row) -> &'static str {
+    match row.method {
+        Method::Get => "GET,HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Patch => "PATCH",
+        Method::Delete => "DELETE",
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::app::traffic::MOST_OPERATIONS;
 
     fn named(method: &str, path: &str) -> (&'static str, String) {
         match find(method, path) {
-            Found::Row(row, id) => (row.name, String::from_utf8_lossy(&id).into_owned()),
-            Found::WrongMethod { allow, .. } => ("wrong method", allow),
+            Found::Row(row, _, id) => (row.name, String::from_utf8_lossy(&id).into_owned()),
+            Found::WrongMethod { allow, .. } => ("wrong method", allow.to_owned()),
             Found::Nothing => ("nothing", String::new()),
         }
     }
@@ -194,6 +250,30 @@ mod tests {
         let mut seen = BTreeSet::new();
         for row in rows() {
             assert!(seen.insert(row.name), "{} stands twice", row.name);
+        }
+    }
+
+    #[test]
+    fn every_row_is_found_and_counted_by_its_own_number() {
+        for (number, row) in rows().enumerate() {
+            let method = spelled(row).split(',').next().unwrap_or_default();
+            let Found::Row(found, counted, _) = find(method, &row.path.replace("{id}", "x")) else {
+                panic!("{} is not found", row.name);
+            };
+            assert_eq!((found.name, counted), (row.name, number));
+            assert!(number < MOST_OPERATIONS, "{} is not counted", row.name);
+        }
+    }
+
+    #[test]
+    fn a_path_has_one_shape_at_most() {
+        for path in &PATHS.open {
+            let sample = path.path.replace("{id}", "x");
+            let fitting = PATHS
+                .open
+                .iter()
+                .filter(|other| other.capture(&sample).is_some());
+            assert_eq!(fitting.count(), 1, "{sample}");
         }
     }
 }

@@ -17,8 +17,17 @@ pub enum Access {
     Open,
     /// Whoever presents the installed token.
     Bearer,
+    /// The same, or anybody where the operator has opened it (`--metrics-open`).
+    Scraper,
     /// The platform, which has no token to present.
     Platform,
+}
+
+impl Access {
+    /// True where a token is presented as a rule.
+    pub fn asks_for_a_token(self) -> bool {
+        matches!(self, Self::Bearer | Self::Scraper)
+    }
 }
 
 /// How the errors of an operation are written.

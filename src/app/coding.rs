@@ -26,6 +26,11 @@ impl Memory {
         })
     }
 
+    /// Bytes that are taken.
+    pub fn taken(&self) -> u64 {
+        self.taken.get()
+    }
+
     /// Takes `bytes`.
     ///
     /// # Errors
@@ -79,6 +84,6 @@ mod tests {
         drop(two);
         one.grow_to(100).expect("the other has left");
         drop(one);
-        assert_eq!(memory.taken.get(), 0);
+        assert_eq!(memory.taken(), 0);
     }
 }

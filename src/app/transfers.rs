@@ -60,6 +60,11 @@ impl Transfers {
         }
     }
 
+    /// How many are under way.
+    pub fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
     /// What is under way now, oldest first, each with its id.
     pub fn list(&self) -> Vec<(u64, Rc<Transfer>)> {
         let open = self.open.borrow();

@@ -44,11 +44,15 @@ fn help() -> String {
          --print-config\n      print every setting, its value and where it came from, and exit\n",
     );
     for setting in SETTINGS {
+        let value = match setting.is_switch() {
+            true => "[=true|false]".to_owned(),
+            false => format!(" {}", setting.unit),
+        };
         let agentd = setting.agentd.map(|name| format!(", or {name}"));
         text.push_str(&format!(
-            "  --{} {}\n      {} (default {:?}{})\n",
+            "  --{}{}\n      {} (default {:?}{})\n",
             setting.name,
-            setting.unit,
+            value,
             setting.about,
             setting.default,
             agentd.unwrap_or_default()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::USAGE;
 use crate::app::App;
-use crate::config::{Address, Config, Ignored, Unusable};
+use crate::config::{Address, Config, Ignored, SETTINGS, Setting, Unusable};
 use crate::doors;
 use crate::log;
 use crate::ring::cgroup::Subtree;
@@ -52,7 +52,7 @@ fn unusable(why: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Splits `--name value` and `--name=value`; the second half tells whether `--print-config` is there.
+/// Splits `--name value`, `--name=value` and `--switch`; the second half tells whether `--print-config` is there.
 fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> {
     let mut flags = Vec::new();
     let mut prints = false;
@@ -65,6 +65,8 @@ fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> 
             prints = true;
         } else if let Some((name, value)) = name.split_once('=') {
             flags.push((name.into(), value.into()));
+        } else if is_switch(name) {
+            flags.push((name.into(), "true".into()));
         } else {
             let value = rest
                 .next()
@@ -73,6 +75,11 @@ fn flags(arguments: &[String]) -> Result<(Vec<(String, String)>, bool), String> 
         }
     }
     Ok((flags, prints))
+}
+
+fn is_switch(name: &str) -> bool {
+    let mut known = SETTINGS.iter().filter(|setting| setting.name == name);
+    known.any(Setting::is_switch)
 }
 
 /// The daemon's life, on the ring; answers the exit status.

@@ -22,6 +22,7 @@ pub struct Config {
     pub limits: Limits,
     pub drain_timeout: Duration,
     pub terminate_drains: bool,
+    pub metrics_open: bool,
     pub cgroup: ring::cgroup::Place,
     origins: Vec<String>,
 }
@@ -183,6 +184,7 @@ impl Config {
             },
             drain_timeout: Duration::ZERO,
             terminate_drains: true,
+            metrics_open: false,
             cgroup: ring::cgroup::Place::Auto,
             origins: Vec::new(),
         }

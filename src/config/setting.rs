@@ -30,7 +30,15 @@ impl Setting {
     pub fn variable(&self) -> String {
         format!("RINGD_{}", self.name.replace('-', "_").to_ascii_uppercase())
     }
+
+    /// True for a flag that may stand alone, which then means `true`.
+    pub fn is_switch(&self) -> bool {
+        self.unit == SWITCH
+    }
 }
+
+/// The unit of a setting that is on or off.
+const SWITCH: &str = "SWITCH";
 
 /// A number field of the limits, with the range it may have.
 macro_rules! number {
@@ -133,6 +141,19 @@ pub static SETTINGS: &[Setting] = &[
             Ok(())
         },
         show: |config| config.log.clone(),
+    },
+    Setting {
+        name: "metrics-open",
+        agentd: None,
+        adapt: trimmed,
+        default: "false",
+        unit: SWITCH,
+        about: "true serves /v1/metrics to anybody who can connect, without a token",
+        set: |config, text| {
+            config.metrics_open = on(text)?;
+            Ok(())
+        },
+        show: |config| config.metrics_open.to_string(),
     },
     number!(
         "max-connections",
@@ -443,6 +464,15 @@ pub static SETTINGS: &[Setting] = &[
 
 fn trimmed(text: &str) -> String {
     text.trim().to_owned()
+}
+
+/// A switch, in the words of the reference (contract, section 1).
+fn on(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
 }
 
 /// A whole number in a range, both ends included.

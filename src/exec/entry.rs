@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::budget::Share;
 use super::capture::Capture;
+use super::counters::{Counters, Running};
 use super::kill::Tree;
 use super::replay::Replay;
 use super::spill::Spill;
@@ -41,6 +42,7 @@ pub struct Exec {
     outcome: Cell<Option<Outcome>>,
     acked: Cell<Option<Moment>>,
     running: Cell<Option<Running>>,
+    pub(super) counters: Rc<Counters>,
     /// Set while a kill is under way, to what it comes to: whether it found anybody, nothing when it failed.
     killing: RefCell<Option<Rc<Once<Option<bool>>>>>,
 }
@@ -102,23 +104,6 @@ pub(super) struct End {
     pub(super) writers_may_be_alive: bool,
 }
 
-/// An exec counted among those that run, until this is dropped.
-pub(super) struct Running(Rc<Cell<usize>>);
-
-impl Running {
-    /// One more in `count`.
-    pub(super) fn new(count: &Rc<Cell<usize>>) -> Self {
-        count.set(count.get() + 1);
-        Self(Rc::clone(count))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
 /// What is fixed when an exec is registered.
 pub(super) struct Birth {
     pub(super) id: String,
@@ -129,7 +114,7 @@ pub(super) struct Birth {
     pub(super) stdin: Stdin,
     pub(super) terminal: Option<Terminal>,
     pub(super) began: Moment,
-    pub(super) running: Running,
+    pub(super) counters: Rc<Counters>,
     pub(super) spill: Spill,
     pub(super) memory: Share,
 }
@@ -154,7 +139,8 @@ impl Exec {
             outcome: Cell::new(None),
             acked: Cell::new(None),
             killing: RefCell::new(None),
-            running: Cell::new(Some(birth.running)),
+            running: Cell::new(Some(Running::new(&birth.counters))),
+            counters: birth.counters,
         }
     }
 
@@ -255,6 +241,7 @@ impl Exec {
 
     /// Adds output that was read; a large buffer may be taken over.
     pub(super) fn publish(&self, stream: Stream, bytes: &mut Vec<u8>) {
+        self.counters.output(bytes.len());
         self.heads.borrow_mut()[stream as usize].push(bytes);
         self.replay.borrow_mut().push(stream, bytes);
         self.account();
@@ -293,6 +280,9 @@ impl Exec {
             wall: clock::now().since(self.began),
         }));
         self.running.take();
+        if end.timed_out {
+            self.counters.timed_out();
+        }
         self.spill.rest();
         self.changed.happen();
     }

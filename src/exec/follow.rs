@@ -36,6 +36,7 @@ pub struct Follower {
 impl Follower {
     pub(super) fn new(exec: Rc<Exec>, offset: u64) -> Self {
         exec.texts.borrow_mut().enter();
+        exec.counters.follow();
         Self {
             exec,
             cursor: offset,
@@ -53,6 +54,7 @@ impl Follower {
         match replay.read(self.cursor, 1) {
             Piece::Gap { from, to } => {
                 self.cursor = to;
+                self.exec.counters.gap();
                 Next::Gap { from, to }
             }
             Piece::Bytes { .. } | Piece::Stored { .. } => Next::Output,
@@ -190,6 +192,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.exec.texts.borrow_mut().leave();
+        self.exec.counters.unfollow();
         self.exec.account();
     }
 }

@@ -13,6 +13,7 @@ mod allowance;
 mod budget;
 mod capture;
 mod cgroup;
+mod counters;
 mod drain;
 mod entry;
 mod follow;
@@ -40,6 +41,7 @@ use std::time::Duration;
 
 pub use account::{Account, group_id, user_id};
 pub use allowance::Allowance;
+pub use counters::Counts;
 pub use entry::{Excerpt, Exec, Outcome, Phase, Report};
 pub use follow::{Follower, Next};
 pub use kill::Recipient;

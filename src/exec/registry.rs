@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use super::budget::{Budget, Share};
 use super::cgroup::Cgroups;
-use super::entry::{Birth, Exec, Report, Running};
+use super::counters::{Counters, Counts};
+use super::entry::{Birth, Exec, Report};
 use super::follow::Follower;
 use super::kill::{Reach, Recipient, Tree, members_of};
 use super::launch::{Launch, Surroundings};
@@ -39,7 +40,7 @@ pub struct Execs {
     marks: RefCell<Marks>,
     cgroups: Cgroups,
     serial: Cell<u64>,
-    running: Rc<Cell<usize>>,
+    counters: Rc<Counters>,
     /// The memory that output takes.
     memory: Rc<Budget>,
     spills: Rc<Place>,
@@ -93,7 +94,7 @@ impl Execs {
             marks: RefCell::default(),
             cgroups: Cgroups::default(),
             serial: Cell::new(0),
-            running: Rc::default(),
+            counters: Rc::default(),
         }
     }
 
@@ -123,6 +124,14 @@ impl Execs {
     /// `UnknownUser`, `UnknownGroup`, `UnknownShell`, `Unsupported`, `SpawnFailed`; `Busy` when too many execs wait to
     /// be acked, or their output takes too much memory. Nothing is registered then.
     pub async fn start(self: &Rc<Self>, launch: Launch, around: &Surroundings) -> Result<()> {
+        let started = self.start_once(launch, around).await;
+        if started.is_err() {
+            self.counters.failed_to_start();
+        }
+        started
+    }
+
+    async fn start_once(self: &Rc<Self>, launch: Launch, around: &Surroundings) -> Result<()> {
         loop {
             let seen = self.decided.count();
             if self.knows(&launch.id) {
@@ -178,6 +187,7 @@ impl Execs {
             if let Ok(true) = ended {
                 // The result of what has just ended is moments away: a poll after the answer should find it.
                 clock::within(SETTLE, exec.finished()).await;
+                exec.counters.killed();
             }
             under_way.0.stop_killing(ended.as_ref().ok().copied());
             ended
@@ -322,8 +332,22 @@ impl Execs {
     /// How much is registered, and whether anything runs.
     pub fn activity(&self) -> Activity {
         Activity {
-            busy: self.running.get() > 0,
+            busy: self.counters.running() > 0,
             execs: self.by_id.borrow().len(),
+        }
+    }
+
+    /// How many there are, and what has happened since the start.
+    pub fn counts(&self) -> Counts {
+        let counts = self.counters.counts();
+        let (known, acked) = (self.by_id.borrow().len(), self.acked.borrow().len());
+        Counts {
+            exited: known - acked - counts.running,
+            acked,
+            starts: self.serial.get(),
+            memory: self.memory.used(),
+            spilled: self.spills.budget.used(),
+            ..counts
         }
     }
 
@@ -470,7 +494,7 @@ impl Claim {
             stdin: spawned.stdin,
             terminal: spawned.terminal,
             began: spawned.began,
-            running: Running::new(&execs.running),
+            counters: Rc::clone(&execs.counters),
             spill: Spill::new(&execs.spills),
             memory: Share::new(&execs.memory),
         };

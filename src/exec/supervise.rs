@@ -120,18 +120,18 @@ const UNKNOWN: Exit = Exit {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     use super::*;
     use crate::exec::budget::{Budget, Share};
-    use crate::exec::entry::{Birth, Phase, Running};
+    use crate::exec::counters::Counters;
+    use crate::exec::entry::{Birth, Phase};
     use crate::exec::kill::Tree;
     use crate::exec::spill::{Place, Spill};
     use crate::exec::stdin::Stdin;
 
-    fn exec(running: &Rc<Cell<usize>>) -> Exec {
+    fn exec(counters: &Rc<Counters>) -> Exec {
         let limits = Limits {
             max_output_bytes: 10,
             output_linger: Duration::ZERO,
@@ -163,7 +163,7 @@ mod tests {
             stdin: Stdin::new(None),
             terminal: None,
             began: clock::now(),
-            running: Running::new(running),
+            counters: Rc::clone(counters),
             spill: Spill::new(&spills),
             memory: Share::new(&Budget::new(0)),
         };
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_supervisor_that_panics_publishes_an_end() {
-        let running = Rc::default();
-        let exec = exec(&running);
-        assert_eq!((exec.phase(), running.get()), (Phase::Running, 1));
+        let counters = Rc::default();
+        let exec = exec(&counters);
+        assert_eq!((exec.phase(), counters.running()), (Phase::Running, 1));
         let life = async { panic!("as a defect would") };
         let conclusion = pin!(conclude(&exec, life));
         let polled = conclusion.poll(&mut Context::from_waker(Waker::noop()));
@@ -182,6 +182,6 @@ mod tests {
         let outcome = exec.outcome().expect("it was published");
         assert_eq!(outcome.exit, UNKNOWN);
         assert!(outcome.writers_may_be_alive && !outcome.timed_out);
-        assert_eq!((exec.phase(), running.get()), (Phase::Exited, 0));
+        assert_eq!((exec.phase(), counters.running()), (Phase::Exited, 0));
     }
 }

@@ -162,6 +162,11 @@ impl Uploads {
         done.iter().find(|finished| finished.id == id).cloned()
     }
 
+    /// How many uploads are not complete.
+    pub fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
     /// Every upload that is not complete, the oldest first.
     pub fn list(&self) -> Vec<Status> {
         let open = self.open.borrow();

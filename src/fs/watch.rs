@@ -75,6 +75,11 @@ impl Allowance {
         let used = AtomicUsize::new(0);
         Self(Arc::new(Shared { used, most }))
     }
+
+    /// Directories and files that are watched now.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
 }
 
 /// What one watch uses of the allowance; given back when it is dropped.

@@ -1,6 +1,6 @@
 //! The second ring of the thread: batches of linked open, read and close for small files that are not cached.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -72,11 +72,17 @@ pub(super) struct Ring {
     ring: RefCell<IoUring>,
     bell: Fd,
     busy: super::notify::Event,
-    taken: std::cell::Cell<bool>,
+    taken: Cell<bool>,
 }
 
 thread_local! {
     static RING: RefCell<Option<Option<Rc<Ring>>>> = const { RefCell::new(None) };
+    static PASSED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// How many operations this thread has given to its second ring, and how many have come back.
+pub(super) fn passed() -> (u64, u64) {
+    PASSED.get()
 }
 
 /// The ring of this thread, made at the first use; `None` where it cannot be had.
@@ -118,7 +124,7 @@ impl Ring {
             ring: RefCell::new(ring),
             bell: Fd::new(bell)?,
             busy: super::notify::Event::default(),
-            taken: std::cell::Cell::new(false),
+            taken: Cell::new(false),
         })
     }
 
@@ -194,9 +200,13 @@ impl Ring {
         }
         while !ring.submission().is_empty() {
             match ring.submit() {
+                Ok(count @ 1..) => {
+                    let (submitted, completed) = PASSED.get();
+                    PASSED.set((submitted + count as u64, completed));
+                }
                 Ok(0) => return Err(io::Error::other("the ring takes no entry")),
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
+                Err(_) => {}
             }
         }
         Ok(())
@@ -217,6 +227,8 @@ impl Ring {
                 _ => {}
             }
         }
+        let (submitted, completed) = PASSED.get();
+        PASSED.set((submitted, completed + arrived as u64));
         arrived
     }
 }

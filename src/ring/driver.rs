@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::str::FromStr;
 
-use super::{batch, clock, pool, turn};
+use super::{batch, clock, pool, rings, turn};
 
 /// What the operator asked for (`--driver`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,7 @@ fn build(choice: Choice) -> io::Result<(Driver, Runtime)> {
 
 /// Opens what this thread will need, so that running out of descriptors later takes nothing away from it.
 fn open_all() {
+    rings::find_main();
     let pool = pool::open().is_ok();
     let turn = turn::bell().is_some();
     let clock = clock::open().is_ok();

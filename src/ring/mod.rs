@@ -21,6 +21,7 @@ pub mod local;
 pub mod notify;
 pub mod pool;
 pub mod process;
+pub mod rings;
 pub mod signals;
 pub mod socket;
 mod turn;

@@ -18,6 +18,9 @@ use super::notify::Once;
 use super::{Fd, guard, spawn};
 use crate::error::{Kind, Result};
 
+/// Every lane.
+pub const LANES: [Lane; 2] = [Lane::Files, Lane::Processes];
+
 /// What a job works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -25,6 +28,47 @@ pub enum Lane {
     Files,
     /// The process table, which never hangs: kills and time limits depend on it.
     Processes,
+}
+
+impl Lane {
+    /// `files` or `processes`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Processes => "processes",
+        }
+    }
+}
+
+/// How busy a lane is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Jobs that wait for a thread.
+    pub waiting: usize,
+    /// Threads that work.
+    pub busy: usize,
+    /// Threads that wait for a job.
+    pub idle: usize,
+    /// Jobs taken since the start.
+    pub jobs: u64,
+    /// Jobs refused since the start: too many were waiting, or no thread could be had.
+    pub refused: u64,
+}
+
+/// How busy a lane of this thread is.
+pub fn load(lane: Lane) -> Load {
+    let Some(pool) = POOLS.with_borrow(|pools| pools[lane as usize].clone()) else {
+        return Load::default();
+    };
+    let state = held(&pool.shared.state);
+    // Who was woken for a job is counted idle until it has taken it.
+    Load {
+        waiting: state.jobs.len(),
+        busy: state.threads - state.idle,
+        idle: state.idle,
+        jobs: pool.last.get() - pool.refused.get(),
+        refused: pool.refused.get(),
+    }
 }
 
 /// Threads of a lane while its jobs end in time.
@@ -60,6 +104,7 @@ struct Pool {
     shared: Arc<Shared>,
     waiting: RefCell<HashMap<u64, Rc<Once<()>>>>,
     last: Cell<u64>,
+    refused: Cell<u64>,
 }
 
 thread_local! {
@@ -153,6 +198,7 @@ impl Pool {
         let shared = Arc::clone(&self.shared);
         let mut state = held(&self.shared.state);
         if state.jobs.len() >= WAITING {
+            self.refused.set(self.refused.get() + 1);
             return Err(Kind::Busy.told("too many blocking operations are waiting"));
         }
         state.jobs.push_back(Box::new(move || job(id, &shared)));
@@ -165,6 +211,7 @@ impl Pool {
             && state.threads == 0
         {
             state.jobs.pop_back();
+            self.refused.set(self.refused.get() + 1);
             return Err(Kind::Internal
                 .told("no helper thread could be started")
                 .because(error));
@@ -260,6 +307,7 @@ fn pool(lane: Lane) -> Result<Rc<Pool>> {
         }),
         waiting: RefCell::default(),
         last: Cell::new(0),
+        refused: Cell::new(0),
     });
     spawn("pool", Rc::clone(&pool).answer(heard));
     POOLS.with_borrow_mut(|pools| pools[lane as usize] = Some(Rc::clone(&pool)));

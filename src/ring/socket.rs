@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,6 +21,37 @@ pub struct Socket {
     patience: Duration,
     /// Bytes sent and received since the other tasks last had their turn.
     spent: Cell<u64>,
+    /// Where what is moved counts besides.
+    tally: Option<Rc<Tally>>,
+}
+
+/// Bytes moved, by direction.
+#[derive(Default)]
+pub struct Tally {
+    received: Cell<u64>,
+    sent: Cell<u64>,
+}
+
+impl Tally {
+    /// Counts bytes that came in.
+    pub fn receive(&self, bytes: u64) {
+        self.received.set(self.received.get() + bytes);
+    }
+
+    /// Counts bytes that went out.
+    pub fn send(&self, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
+    }
+
+    /// Bytes that came in.
+    pub fn received(&self) -> u64 {
+        self.received.get()
+    }
+
+    /// Bytes that went out.
+    pub fn sent(&self) -> u64 {
+        self.sent.get()
+    }
 }
 
 impl Socket {
@@ -35,7 +67,15 @@ impl Socket {
             fd,
             patience,
             spent: Cell::new(0),
+            tally: None,
         })
+    }
+
+    /// The same socket, whose bytes count in `tally`.
+    #[must_use]
+    pub fn counted(mut self, tally: &Rc<Tally>) -> Self {
+        self.tally = Some(Rc::clone(tally));
+        self
     }
 
     /// Waits, without a bound, until there is something to receive.
@@ -52,7 +92,13 @@ impl Socket {
         loop {
             let spare = rustix::buffer::spare_capacity(into);
             match rustix::net::recv(&self.fd, spare, RecvFlags::DONTWAIT) {
-                Ok(_) => return Ok(Some(into.len() - before)),
+                Ok(_) => {
+                    let count = into.len() - before;
+                    if let Some(tally) = &self.tally {
+                        tally.receive(count as u64);
+                    }
+                    return Ok(Some(count));
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(gone(error)),
@@ -101,6 +147,7 @@ impl Socket {
         while !rest.is_empty() {
             match rustix::net::send(&self.fd, rest, flags) {
                 Ok(sent) => {
+                    self.has_sent(sent as u64);
                     rest = &rest[sent..];
                     self.spend(sent as u64).await;
                 }
@@ -121,7 +168,10 @@ impl Socket {
         loop {
             let mut ancillary = SendAncillaryBuffer::default();
             match rustix::net::sendmsg(&self.fd, slices, &mut ancillary, flags) {
-                Ok(sent) => return Ok(sent),
+                Ok(sent) => {
+                    self.has_sent(sent as u64);
+                    return Ok(sent);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(0),
                 Err(error) => return Err(gone(error)),
@@ -137,13 +187,19 @@ impl Socket {
         self.wait_writable().await
     }
 
-    /// Sends `length` bytes of `file` from `offset` straight from the page cache.
+    /// Sends `length` bytes of `file` from `offset` straight from the page cache; `sent` hears of each piece.
     ///
     /// Chunks that are not cached are read through the ring first, so that the thread never waits for the disk.
     ///
     /// # Errors
     /// `ClientStalled`, `ClientGone`; `Internal` when the file ends early or cannot be read.
-    pub async fn send_file(&self, file: &File, offset: u64, length: u64) -> Result<()> {
+    pub async fn send_file(
+        &self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        sent: impl Fn(u64),
+    ) -> Result<()> {
         let mut at = offset;
         let end = offset + length;
         let mut ready = at;
@@ -161,6 +217,8 @@ impl Socket {
                     return Err(Kind::Internal.told("the file became shorter while it was sent"));
                 }
                 Ok(_) => {
+                    self.has_sent(position - at);
+                    sent(position - at);
                     // On the ring the wait below is the turn of the others; under epoll it answers at once.
                     if !driver::has_uring() {
                         self.spend(position - at).await;
@@ -228,6 +286,12 @@ impl Socket {
     pub fn finish_sending(&self) {
         // The peer may be gone already: then there is nobody to tell.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+
+    fn has_sent(&self, bytes: u64) {
+        if let Some(tally) = &self.tally {
+            tally.send(bytes);
+        }
     }
 
     /// Counts what was moved, and gives way after each [`BURST`].

@@ -6,5 +6,6 @@ pub mod digest;
 pub mod http;
 pub mod json;
 pub mod output;
+pub mod prometheus;
 pub mod sse;
 pub mod tar;

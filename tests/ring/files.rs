@@ -18,7 +18,10 @@ fn a_sender_whose_peer_always_reads_gives_way() {
             let source = temporary(&vec![1; 8 << 20]);
             let bytes = vec![2; 1 << 20];
             while !told.get() {
-                socket.send_file(&source, 0, 8 << 20).await.expect("sent");
+                socket
+                    .send_file(&source, 0, 8 << 20, |_| ())
+                    .await
+                    .expect("sent");
                 socket.send_all(&bytes, false).await.expect("sent");
             }
             over.set(());
@@ -97,7 +100,10 @@ fn a_file_is_sent_whole_cached_or_not() {
                 let mut seen = Vec::new();
                 far.read_to_end(&mut seen).map(|_| seen)
             });
-            socket.send_file(&source, 1, 3_000_000).await.expect("sent");
+            socket
+                .send_file(&source, 1, 3_000_000, |_| ())
+                .await
+                .expect("sent");
             drop(socket);
             let seen = pool::run(move || reader.join()).await.expect("a result");
             let seen = seen.expect("no panic").expect("read");
@@ -112,7 +118,7 @@ fn a_file_that_is_shorter_than_promised_is_an_error() {
         let source = temporary(b"short");
         let (near, _far) = UnixStream::pair().expect("a pair");
         let socket = Socket::new(OwnedFd::from(near), PATIENCE).expect("a socket");
-        assert!(socket.send_file(&source, 0, 6).await.is_err());
+        assert!(socket.send_file(&source, 0, 6, |_| ()).await.is_err());
     });
 }
 

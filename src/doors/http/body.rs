@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::respond;
+use crate::app::traffic::Traffic;
 use crate::error::{Kind, Result};
 use crate::ring::buffers::LEASE;
 use crate::ring::clock::within;
@@ -17,6 +18,7 @@ use crate::wire::http::head::{Framing, Head};
 pub(super) struct Wire {
     pub(super) socket: Socket,
     pub(super) unread: RefCell<Vec<u8>>,
+    pub(super) traffic: Rc<Traffic>,
 }
 
 /// How far the body of the current request has been read; shared by the body and the connection.
@@ -98,6 +100,7 @@ impl Progress {
                 if let Ok(used) = used {
                     unread.drain(..used);
                 }
+                wire.traffic.bodies.receive(scratch.len() as u64);
                 used.is_ok() && decoder.is_done()
             }
         }
@@ -139,6 +142,7 @@ impl Body {
         }?;
         self.progress.is_broken.set(false);
         let count = into.len() - before;
+        self.wire.traffic.bodies.receive(count as u64);
         match self.progress.allowed.get().checked_sub(count as u64) {
             Some(allowed) => self.progress.allowed.set(allowed),
             None => return Err(respond::too_long()),
@@ -194,6 +198,7 @@ impl Body {
         }
         let count = (into.len() - before) as u64;
         *self.progress.framing.borrow_mut() = Framed::Length(left - count);
+        self.wire.traffic.bodies.receive(count);
         let allowed = self.progress.allowed.get().checked_sub(count);
         self.progress
             .allowed
@@ -348,6 +353,7 @@ mod tests {
             let wire = Rc::new(Wire {
                 socket,
                 unread: RefCell::default(),
+                traffic: Rc::default(),
             });
             let mut read = 0;
             let progress = Rc::new(Progress::new(&put(LENGTH), u64::MAX));

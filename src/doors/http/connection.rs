@@ -18,7 +18,8 @@ use http::StatusCode;
 use super::body::{Body, Progress, Wire};
 use super::outflow::Sender;
 use super::respond::{self, Manner, Whole};
-use crate::api::{self, Access, Answer, Call, Form, Found, Method, Row, Source};
+use crate::api::{self, Answer, Call, Form, Found, Method, Row, Source};
+use crate::app::traffic::Visit;
 use crate::app::{App, Entry};
 use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
@@ -35,23 +36,16 @@ pub(super) async fn serve(socket: Socket, entry: &Entry) {
     let wire = Rc::new(Wire {
         socket,
         unread: RefCell::new(Vec::new()),
+        traffic: Rc::clone(&app.traffic),
     });
     loop {
         let parting = match next_head(&wire, app, entry).await {
             Next::Head(head) => exchange(&wire, app, *head).await,
             Next::Closed => return,
-            Next::Late => {
-                let manner = Manner::closing();
-                let bytes = respond::timed_out().written(manner);
-                let sent = wire.socket.send_all(&bytes, false).await;
-                Parting::after(sent, false)
-            }
+            Next::Late => refuse(&wire, Some(respond::timed_out())).await,
             Next::Refused(why) => {
                 tracing::debug!(?why, "a request head was refused");
-                match respond::refusal(why) {
-                    Some(bytes) => Parting::after(wire.socket.send_all(&bytes, false).await, false),
-                    None => Parting::Gone,
-                }
+                refuse(&wire, respond::refusal(why)).await
             }
         };
         match parting {
@@ -97,6 +91,17 @@ impl Manner {
             head_only: false,
         }
     }
+}
+
+/// Answers a head that is none, unless there is nothing to say.
+async fn refuse(wire: &Wire, answer: Option<Whole>) -> Parting {
+    let status = answer.as_ref().map_or(0, |whole| whole.status.as_u16());
+    wire.traffic.refuse(status);
+    let Some(whole) = answer else {
+        return Parting::Gone;
+    };
+    let bytes = whole.written(Manner::closing());
+    Parting::after(wire.socket.send_all(&bytes, false).await, false)
 }
 
 /// Waits for the next head: without a buffer while idle, against a deadline once its first byte is there.
@@ -157,8 +162,9 @@ fn has_end(bytes: &[u8], from: usize) -> bool {
 /// One request and its response.
 async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     let found = api::find(&head.method, &head.path);
+    let visit = app.traffic.enter(found.at());
     let limit = match &found {
-        Found::Row(row, _) if row.access == Access::Bearer => app.config.limits.max_body_bytes,
+        Found::Row(row, ..) if row.access.asks_for_a_token() => app.config.limits.max_body_bytes,
         _ => u64::MAX,
     };
     let progress = Rc::new(Progress::new(&head, limit));
@@ -181,9 +187,10 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     settle(wire, app, &progress, &mut manner);
     let form = row.map_or(Form::Text, |row| row.form);
     let sent = match outcome {
-        Reaction::Whole(whole) => wire.socket.send_all(&whole.written(manner), false).await,
-        Reaction::Source(source) => stream(wire, source, form, &mut manner).await,
+        Reaction::Whole(whole) => send(wire, &whole, manner, &visit).await,
+        Reaction::Source(source) => stream(wire, source, (form, &visit), &mut manner).await,
     };
+    drop(visit);
     if let (Some(row), Err(error)) = (row, &sent) {
         tracing::debug!(operation = row.name, %error, "a response was not sent whole");
     }
@@ -210,7 +217,7 @@ fn judge(
     limit: u64,
 ) -> std::result::Result<(&'static Row, String), Whole> {
     let access = match &found {
-        Found::Row(row, _) => row.access,
+        Found::Row(row, ..) => row.access,
         Found::WrongMethod { access, .. } => *access,
         Found::Nothing => return Err(Whole::empty(StatusCode::NOT_FOUND)),
     };
@@ -223,7 +230,7 @@ fn judge(
             return Err(Whole::wrong_method(status, allow));
         }
         (_, Some(status)) => return Err(Whole::empty(status)),
-        (Found::Row(row, id), None) => (row, id),
+        (Found::Row(row, _, id), None) => (row, id),
         (Found::Nothing, None) => return Err(Whole::empty(StatusCode::NOT_FOUND)),
     };
     if matches!(head.framing, head::Framing::Length(length) if length > limit) {
@@ -334,10 +341,26 @@ fn settle(wire: &Wire, app: &App, progress: &Progress, manner: &mut Manner) {
     manner.keep = !progress.was_not_invited() && unread;
 }
 
+/// Sends a response that is all here.
+async fn send(wire: &Wire, whole: &Whole, manner: Manner, visit: &Visit<'_>) -> Result<()> {
+    visit.answered(whole.status.as_u16());
+    let sent = wire.socket.send_all(&whole.written(manner), false).await;
+    if sent.is_ok() && !manner.head_only {
+        wire.traffic.bodies.send(whole.body.len() as u64);
+    }
+    sent
+}
+
 /// Sends a body while it is produced.
 ///
 /// A body that fails before its first byte is out is answered with the error instead.
-async fn stream(wire: &Wire, mut source: Source, form: Form, manner: &mut Manner) -> Result<()> {
+async fn stream(
+    wire: &Wire,
+    mut source: Source,
+    (form, visit): (Form, &Visit<'_>),
+    manner: &mut Manner,
+) -> Result<()> {
+    visit.answered(respond::streamed_status(source.part).as_u16());
     let framing = match source.length {
         Some(length) => Delimiter::Length(length),
         None if manner.is_11 => Delimiter::Chunked,
@@ -376,8 +399,7 @@ async fn stream(wire: &Wire, mut source: Source, form: Form, manner: &mut Manner
             tracing::warn!(%error, "a response was cut off");
         }
         if sender.is_untouched() && !is_gone(error.kind()) {
-            let whole = Whole::error(&error, form);
-            return wire.socket.send_all(&whole.written(*manner), false).await;
+            return send(wire, &Whole::error(&error, form), *manner, visit).await;
         }
         if framing == Delimiter::Close {
             // Only a reset tells this client that the end it sees is not the end of the body.
@@ -439,6 +461,7 @@ const MOST_LINGERED: usize = 16 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Access;
     use crate::ring::{self, flow};
 
     static DOOMED: Row = Row {

@@ -32,6 +32,7 @@ pub async fn serve(listener: Listener, app: Rc<App>) {
         match accepted {
             Ok(fd) => match Socket::new(fd, app.config.limits.body_timeout) {
                 Ok(socket) => {
+                    let socket = socket.counted(&app.traffic.network);
                     let entry = Entry::new(&app);
                     let held = Rc::clone(&slots);
                     spawn("connection", async move {
@@ -39,9 +40,13 @@ pub async fn serve(listener: Listener, app: Rc<App>) {
                         drop(held);
                     });
                 }
-                Err(error) => tracing::warn!(%error, "a connection could not be taken"),
+                Err(error) => {
+                    app.traffic.accept_failed();
+                    tracing::warn!(%error, "a connection could not be taken");
+                }
             },
             Err(error) => {
+                app.traffic.accept_failed();
                 tracing::warn!(%error, "accept failed; trying again");
                 sleep(BREATH).await;
             }

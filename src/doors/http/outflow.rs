@@ -66,6 +66,7 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         self.owe_less(bytes.len() as u64)?;
+        self.wire.traffic.bodies.send(bytes.len() as u64);
         self.open_chunk(bytes.len() as u64);
         if self.held.len() + bytes.len() <= HELD {
             self.held.extend_from_slice(bytes);
@@ -85,7 +86,9 @@ impl<'a> Sender<'a> {
         self.open_chunk(length);
         if !self.takes_small(source, offset, length) {
             self.release(true).await?;
-            self.wire.socket.send_file(source, offset, length).await?;
+            let count = |sent| self.wire.traffic.bodies.send(sent);
+            let sending = self.wire.socket.send_file(source, offset, length, count);
+            sending.await?;
         }
         self.close_chunk();
         Ok(())
@@ -132,6 +135,7 @@ impl<'a> Sender<'a> {
         self.held = rest;
         self.is_full = taken < frames.len();
         let bytes = frames[..taken].iter().map(length).sum();
+        self.wire.traffic.bodies.send(bytes);
         self.owe_less(bytes)?;
         Ok(taken)
     }
@@ -160,8 +164,9 @@ impl<'a> Sender<'a> {
         self.held.reserve(length);
         let read = file::try_read_at(source, &mut self.held, offset, length);
         let is_whole = read == Some(length);
-        if !is_whole {
-            self.held.truncate(before);
+        match is_whole {
+            true => self.wire.traffic.bodies.send(length as u64),
+            false => self.held.truncate(before),
         }
         is_whole
     }

@@ -114,9 +114,9 @@ impl Whole {
     }
 
     /// The response to a path that exists, by a method that it does not have.
-    pub(super) fn wrong_method(status: StatusCode, allow: String) -> Self {
+    pub(super) fn wrong_method(status: StatusCode, allow: &str) -> Self {
         Self {
-            fields: vec![("allow", allow)],
+            fields: vec![("allow", allow.to_owned())],
             ..Self::empty(status)
         }
     }
@@ -191,7 +191,15 @@ impl Problem {
     }
 }
 
-/// The head of a response whose body is produced while it is sent.
+/// The status of a response whose body is produced while it is sent.
+pub(super) fn streamed_status(part: Option<Part>) -> StatusCode {
+    match part {
+        Some(_) => StatusCode::PARTIAL_CONTENT,
+        None => StatusCode::OK,
+    }
+}
+
+/// The head of such a response.
 pub(super) fn streamed(
     media: &'static str,
     part: Option<Part>,
@@ -199,11 +207,7 @@ pub(super) fn streamed(
     framing: Delimiter,
     manner: Manner,
 ) -> Vec<u8> {
-    let status = match part {
-        Some(_) => StatusCode::PARTIAL_CONTENT,
-        None => StatusCode::OK,
-    };
-    let mut reply = begin(status, Some(media), fields, manner);
+    let mut reply = begin(streamed_status(part), Some(media), fields, manner);
     if let Some(Part { first, last, total }) = part {
         reply.field("content-range", &format!("bytes {first}-{last}/{total}"));
     }
@@ -230,19 +234,14 @@ pub(super) fn news(fields: &[(&'static str, String)]) -> Vec<u8> {
 }
 
 /// The response to a head that cannot be understood; `None` when the connection is just closed.
-pub(super) fn refusal(refusal: Refusal) -> Option<Vec<u8>> {
+pub(super) fn refusal(refusal: Refusal) -> Option<Whole> {
     let status = match refusal {
         Refusal::Bad(_) => StatusCode::BAD_REQUEST,
         Refusal::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Refusal::TargetTooLong => StatusCode::URI_TOO_LONG,
         Refusal::Http2 => return None,
     };
-    let manner = Manner {
-        is_11: true,
-        keep: false,
-        head_only: false,
-    };
-    Some(Whole::empty(status).written(manner))
+    Some(Whole::empty(status))
 }
 
 /// The response to a request that took too long to arrive.
