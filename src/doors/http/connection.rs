@@ -161,7 +161,7 @@ fn has_end(bytes: &[u8], from: usize) -> bool {
 
 /// One request and its response.
 async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
-    let found = api::find(&head.method, &head.path);
+    let found = api::find(head.method(), head.path());
     let visit = app.traffic.enter(found.at());
     let limit = match &found {
         Found::Row(row, ..) if row.access.asks_for_a_token() => app.config.limits.max_body_bytes,
@@ -171,7 +171,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     let mut manner = Manner {
         is_11: head.is_11,
         keep: head.keep_alive,
-        head_only: &*head.method == "HEAD",
+        head_only: head.method() == "HEAD",
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
@@ -248,8 +248,8 @@ fn judge(
 fn call(head: Head, id: String, body: Body) -> Call {
     Call {
         id,
-        query: Query::parse(&head.query),
-        head_only: &*head.method == "HEAD",
+        query: Query::parse(head.query()),
+        head_only: head.method() == "HEAD",
         fields: head.fields,
         body: Box::new(body),
     }

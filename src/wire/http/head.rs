@@ -1,8 +1,5 @@
 //! The head of a request (RFC 9112, sections 2 to 7): parsed once, refused where two readers could disagree.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 /// Bounds on a head.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -51,12 +48,10 @@ pub enum Framing {
 /// A request head.
 #[derive(Debug)]
 pub struct Head {
-    /// The method as sent.
-    pub method: Box<str>,
-    /// The path of the target, still escaped.
-    pub path: Box<str>,
-    /// The query of the target, still escaped, without the `?`.
-    pub query: Box<[u8]>,
+    method: Place,
+    /// Empty where the target has none: that is `/`.
+    path: Place,
+    query: Place,
     /// True for HTTP/1.1, false for HTTP/1.0.
     pub is_11: bool,
     /// Every header field.
@@ -69,48 +64,71 @@ pub struct Head {
     pub expects_continue: bool,
 }
 
+impl Head {
+    /// The method as sent.
+    pub fn method(&self) -> &str {
+        self.fields.text(self.method)
+    }
+
+    /// The path of the target, still escaped.
+    pub fn path(&self) -> &str {
+        match self.fields.text(self.path) {
+            "" => "/",
+            path => path,
+        }
+    }
+
+    /// The query of the target, still escaped, without the `?`.
+    pub fn query(&self) -> &[u8] {
+        self.fields.slice(self.query)
+    }
+}
+
 /// Header fields: one copy of the head's bytes, and where the names and values stand in it.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    bytes: Arc<[u8]>,
-    places: Arc<[(Range<u32>, Range<u32>)]>,
+    bytes: Box<[u8]>,
+    places: Box<[(Place, Place)]>,
+}
+
+/// Where a part of a head stands: its first byte, and the one behind its last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place(u32, u32);
+
+impl Place {
+    /// Where `part` of `buffer` stands. A head has at most `Limits::bytes` bytes, so every position fits.
+    fn of(part: &[u8], buffer: &[u8]) -> Self {
+        let start = part.as_ptr().addr() - buffer.as_ptr().addr();
+        let start = u32::try_from(start).unwrap_or(u32::MAX);
+        Self(start, start + u32::try_from(part.len()).unwrap_or(u32::MAX))
+    }
 }
 
 impl Fields {
     /// The value of the first field called `name` (any case).
     pub fn first(&self, name: &str) -> Option<&[u8]> {
-        self.places
-            .iter()
-            .find(|(place, _)| self.slice(place).eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, place)| self.slice(place))
+        let is_named = |place: Place| self.slice(place).eq_ignore_ascii_case(name.as_bytes());
+        let named = self.places.iter().find(|(place, _)| is_named(*place));
+        named.map(|(_, place)| self.slice(*place))
     }
 
     /// The values of every field called `name`, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        self.places
+        let is_named = |place: Place| self.slice(place).eq_ignore_ascii_case(name.as_bytes());
+        let named = self
+            .places
             .iter()
-            .filter(|(place, _)| self.slice(place).eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, place)| self.slice(place))
+            .filter(move |(place, _)| is_named(*place));
+        named.map(|(_, place)| self.slice(*place))
     }
 
-    fn slice(&self, place: &Range<u32>) -> &[u8] {
-        &self.bytes[place.start as usize..place.end as usize]
+    fn slice(&self, place: Place) -> &[u8] {
+        &self.bytes[place.0 as usize..place.1 as usize]
     }
 
-    fn of(buffer: &[u8], headers: &[httparse::Header<'_>]) -> Self {
-        // A head has at most `Limits::bytes` bytes, so every position fits.
-        let place = |part: &[u8]| {
-            let start = part.as_ptr().addr() - buffer.as_ptr().addr();
-            let start = u32::try_from(start).unwrap_or(u32::MAX);
-            start..start + u32::try_from(part.len()).unwrap_or(u32::MAX)
-        };
-        Self {
-            bytes: Arc::from(buffer),
-            places: headers
-                .iter()
-                .map(|header| (place(header.name.as_bytes()), place(header.value)))
-                .collect(),
-        }
+    fn text(&self, place: Place) -> &str {
+        // The parser takes nothing but ASCII for a method, and nothing but UTF-8 for a target.
+        std::str::from_utf8(self.slice(place)).unwrap_or_default()
     }
 }
 
@@ -140,20 +158,28 @@ pub fn parse(buffer: &[u8], limits: &Limits) -> Result<Step<Head>, Refusal> {
         httparse::Status::Complete(_) => return Err(Refusal::TooLarge),
         httparse::Status::Partial => return unfinished(buffer, request.method.is_some(), limits),
     };
-    let fields = Fields::of(&buffer[..used], request.headers);
     let is_11 = request.version == Some(1);
+    let notes = Notes::of(request.headers);
     let (path, query) = split(target);
+    let place = |part: &[u8]| Place::of(part, buffer);
+    let places = request.headers.iter();
+    let places = places.map(|header| (place(header.name.as_bytes()), place(header.value)));
     let head = Head {
-        method: request.method.unwrap_or_default().into(),
-        path: path.into(),
-        query: query.as_bytes().into(),
+        method: request
+            .method
+            .map_or(Place::default(), |method| place(method.as_bytes())),
+        path: path.map_or(Place::default(), |path| place(path.as_bytes())),
+        query: query.map_or(Place::default(), |query| place(query.as_bytes())),
         is_11,
-        framing: framing(&fields, is_11)?,
-        keep_alive: keeps_alive(&fields, is_11),
-        expects_continue: is_11 && says(&fields, "expect", "100-continue"),
-        fields,
+        framing: notes.framing(is_11)?,
+        keep_alive: !notes.closes && (is_11 || notes.keeps),
+        expects_continue: is_11 && notes.expects,
+        fields: Fields {
+            bytes: Box::from(&buffer[..used]),
+            places: places.collect(),
+        },
     };
-    if head.fields.all("host").nth(1).is_some() {
+    if notes.hosts > 1 {
         return Err(Refusal::Bad("more than one host field"));
     }
     Ok(Step::Done(head, used))
@@ -185,29 +211,66 @@ fn refusal(error: httparse::Error) -> Refusal {
     }
 }
 
-/// The body's framing; whatever two readers could see differently is refused (request smuggling).
-fn framing(fields: &Fields, is_11: bool) -> Result<Framing, Refusal> {
-    let mut lengths = fields.all("content-length");
-    let length = lengths.next();
-    if lengths.next().is_some() {
-        return Err(Refusal::Bad("more than one content-length"));
-    }
-    let mut codings = fields.all("transfer-encoding");
-    let coding = codings.next();
-    match (length, coding) {
-        (None, None) => Ok(Framing::Length(0)),
-        (Some(_), Some(_)) => Err(Refusal::Bad("content-length beside transfer-encoding")),
-        (None, Some(coding)) => {
-            let only = codings.next().is_none() && coding.eq_ignore_ascii_case(b"chunked");
-            match (only, is_11) {
-                (true, true) => Ok(Framing::Chunked),
-                (true, false) => Err(Refusal::Bad("transfer-encoding in HTTP/1.0")),
-                (false, _) => Err(Refusal::Bad("a transfer-encoding other than chunked")),
+/// What the fields say about the connection and the body, seen in one pass.
+#[derive(Default)]
+struct Notes<'a> {
+    hosts: usize,
+    length: Option<&'a [u8]>,
+    lengths: usize,
+    coding: Option<&'a [u8]>,
+    codings: usize,
+    closes: bool,
+    keeps: bool,
+    expects: bool,
+}
+
+impl<'a> Notes<'a> {
+    fn of(headers: &[httparse::Header<'a>]) -> Self {
+        let mut notes = Self::default();
+        for header in headers {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            // Most fields are told apart by the length of their names.
+            match header.name.len() {
+                4 if is("host") => notes.hosts += 1,
+                6 if is("expect") => notes.expects |= says(header.value, "100-continue"),
+                10 if is("connection") => {
+                    notes.closes |= says(header.value, "close");
+                    notes.keeps |= says(header.value, "keep-alive");
+                }
+                14 if is("content-length") => {
+                    notes.lengths += 1;
+                    notes.length = Some(header.value);
+                }
+                17 if is("transfer-encoding") => {
+                    notes.codings += 1;
+                    notes.coding = Some(header.value);
+                }
+                _ => {}
             }
         }
-        (Some(text), None) => decimal(text)
-            .map(Framing::Length)
-            .ok_or(Refusal::Bad("content-length is not a number")),
+        notes
+    }
+
+    /// The body's framing; whatever two readers could see differently is refused (request smuggling).
+    fn framing(&self, is_11: bool) -> Result<Framing, Refusal> {
+        if self.lengths > 1 {
+            return Err(Refusal::Bad("more than one content-length"));
+        }
+        match (self.length, self.coding) {
+            (None, None) => Ok(Framing::Length(0)),
+            (Some(_), Some(_)) => Err(Refusal::Bad("content-length beside transfer-encoding")),
+            (None, Some(coding)) => {
+                let only = self.codings == 1 && coding.eq_ignore_ascii_case(b"chunked");
+                match (only, is_11) {
+                    (true, true) => Ok(Framing::Chunked),
+                    (true, false) => Err(Refusal::Bad("transfer-encoding in HTTP/1.0")),
+                    (false, _) => Err(Refusal::Bad("a transfer-encoding other than chunked")),
+                }
+            }
+            (Some(text), None) => decimal(text)
+                .map(Framing::Length)
+                .ok_or(Refusal::Bad("content-length is not a number")),
+        }
     }
 }
 
@@ -219,37 +282,26 @@ fn decimal(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-fn keeps_alive(fields: &Fields, is_11: bool) -> bool {
-    if says(fields, "connection", "close") {
-        return false;
-    }
-    is_11 || says(fields, "connection", "keep-alive")
+/// True when the value of a list field contains `token`.
+fn says(value: &[u8], token: &str) -> bool {
+    let mut parts = value.split(|byte| *byte == b',');
+    parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// True when a list field contains `token`.
-fn says(fields: &Fields, name: &str, token: &str) -> bool {
-    fields.all(name).any(|value| {
-        value
-            .split(|byte| *byte == b',')
-            .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
-    })
-}
-
-/// Path and query of a target in origin or absolute form (RFC 9112, section 3.2).
-fn split(target: &str) -> (&str, &str) {
+/// Path and query of a target in origin or absolute form (RFC 9112, section 3.2); an empty path is `/`.
+fn split(target: &str) -> (Option<&str>, Option<&str>) {
     let local = match target.split_once("://") {
         Some((scheme, rest)) if !target.starts_with('/') && !scheme.contains('?') => {
             match rest.find(['/', '?']) {
                 Some(at) => &rest[at..],
-                None => "/",
+                None => return (None, None),
             }
         }
         _ => target,
     };
     match local.split_once('?') {
-        Some(("", query)) => ("/", query),
-        Some((path, query)) => (path, query),
-        None => (local, ""),
+        Some((path, query)) => (Some(path), Some(query)),
+        None => (Some(local), None),
     }
 }
 
@@ -314,7 +366,7 @@ mod tests {
         ] {
             let head = parsed(&format!("GET {target} HTTP/1.1\r\n\r\n"));
             assert_eq!(
-                (&*head.path, &*head.query),
+                (head.path(), head.query()),
                 (path, query.as_bytes()),
                 "{target}"
             );
