@@ -68,8 +68,11 @@ async fn health(app: Rc<App>, _call: Call) -> Result<Answer> {
         identity_steps: [],
         image_env_keys: Some(app.image_environment.len()),
     };
-    let document = serde_json::to_vec(&health);
-    document
-        .map(Answer::Json)
+    let mut document = Vec::with_capacity(DOCUMENT);
+    serde_json::to_writer(&mut document, &health)
+        .map(|()| Answer::Json(document))
         .map_err(|error| Kind::Internal.told("internal error").because(error))
 }
+
+/// Bytes that the document has as a rule.
+const DOCUMENT: usize = 512;

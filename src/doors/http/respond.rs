@@ -127,7 +127,9 @@ impl Whole {
 
     /// Head and body in one piece.
     pub(super) fn written(&self, manner: Manner) -> Vec<u8> {
-        let mut reply = begin(self.status, self.media, &self.fields, manner);
+        let behind = if manner.head_only { 0 } else { self.body.len() };
+        let reply = Reply::with_room(manner.is_11, self.status, behind);
+        let mut reply = begin(reply, self.media, &self.fields);
         reply.delimiter(match self.status {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Delimiter::None,
             _ => Delimiter::Length(self.body.len() as u64),
@@ -207,7 +209,8 @@ pub(super) fn streamed(
     framing: Delimiter,
     manner: Manner,
 ) -> Vec<u8> {
-    let mut reply = begin(streamed_status(part), Some(media), fields, manner);
+    let reply = Reply::new(manner.is_11, streamed_status(part));
+    let mut reply = begin(reply, Some(media), fields);
     if let Some(Part { first, last, total }) = part {
         reply.field("content-range", &format!("bytes {first}-{last}/{total}"));
     }
@@ -332,13 +335,12 @@ fn slug(kind: Kind) -> Option<&'static str> {
     })
 }
 
+/// Adds what every final response begins with.
 fn begin(
-    status: StatusCode,
+    mut reply: Reply,
     media: Option<&'static str>,
     fields: &[(&'static str, String)],
-    manner: Manner,
 ) -> Reply {
-    let mut reply = Reply::new(manner.is_11, status);
     if let Some(media) = media {
         reply.field("content-type", media);
     }

@@ -19,7 +19,12 @@ pub struct Reply(Vec<u8>);
 impl Reply {
     /// Starts with the status line.
     pub fn new(is_11: bool, status: http::StatusCode) -> Self {
-        let mut head = Vec::with_capacity(256);
+        Self::with_room(is_11, status, 0)
+    }
+
+    /// The same with room for as many bytes behind the head.
+    pub fn with_room(is_11: bool, status: http::StatusCode, behind: usize) -> Self {
+        let mut head = Vec::with_capacity(HEAD + behind);
         head.extend_from_slice(if is_11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
         head.extend_from_slice(status.as_str().as_bytes());
         head.push(b' ');
@@ -37,7 +42,12 @@ impl Reply {
     /// Adds the field that tells where the body ends.
     pub fn delimiter(&mut self, delimiter: Delimiter) -> &mut Self {
         match delimiter {
-            Delimiter::Length(length) => self.field("content-length", &length.to_string()),
+            Delimiter::Length(length) => {
+                self.0.extend_from_slice(b"content-length: ");
+                put_decimal(length, &mut self.0);
+                self.0.extend_from_slice(b"\r\n");
+                self
+            }
             Delimiter::Chunked => self.field("transfer-encoding", "chunked"),
             Delimiter::Close | Delimiter::None => self,
         }
@@ -54,13 +64,23 @@ impl Reply {
 pub(super) fn put_field(name: &str, value: &str, into: &mut Vec<u8>) {
     into.extend_from_slice(name.as_bytes());
     into.extend_from_slice(b": ");
-    let safe = value.bytes().map(|byte| match byte {
-        b'\r' | b'\n' | 0 => b' ',
-        other => other,
-    });
-    into.extend(safe);
+    let at = into.len();
+    into.extend_from_slice(value.as_bytes());
+    for byte in &mut into[at..] {
+        if matches!(byte, b'\r' | b'\n' | 0) {
+            *byte = b' ';
+        }
+    }
     into.extend_from_slice(b"\r\n");
 }
+
+fn put_decimal(number: u64, into: &mut Vec<u8>) {
+    use std::io::Write;
+    write!(into, "{number}").expect("a vector takes all");
+}
+
+/// Bytes that a head has as a rule.
+const HEAD: usize = 320;
 
 #[cfg(test)]
 mod tests {
