@@ -81,9 +81,20 @@ pub async fn sleep(span: Duration) {
 
 /// The outcome of `future`, or `None` when `span` passes first; `future` is then dropped.
 ///
-/// The future is asked first: what is ready counts, however short the span.
+/// The future is asked first: what is ready counts, however short the span, and costs no look at the clock.
 pub async fn within<F: Future>(span: Duration, future: F) -> Option<F::Output> {
-    until(Deadline::after(span), future).await
+    let mut future = pin!(future);
+    let mut alarm = None;
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        match alarm.get_or_insert_with(|| Deadline::after(span).0.map(Alarm::at)) {
+            Some(alarm) => Pin::new(alarm).poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// The outcome of `future`, or `None` when `deadline` passes first.

@@ -66,7 +66,10 @@ impl Future for Wait<'_> {
             return Poll::Ready(());
         }
         let mut waiting = self.event.waiting.borrow_mut();
-        waiting.insert(self.ticket, context.waker().clone());
+        match waiting.get_mut(&self.ticket) {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => drop(waiting.insert(self.ticket, context.waker().clone())),
+        }
         Poll::Pending
     }
 }
