@@ -10,14 +10,27 @@ use std::task::{Context, Poll};
 use super::notify::Once;
 
 /// A future whose panic becomes `Err(message)`.
-pub struct Guarded<F>(Pin<Box<F>>);
+pub struct Guarded<F: ?Sized>(Pin<Box<F>>);
 
 /// Guards `future`.
 pub fn guarded<F: Future>(future: F) -> Guarded<F> {
     Guarded(Box::pin(future))
 }
 
-impl<F: Future> Future for Guarded<F> {
+/// Guards what makes a future, and the future.
+///
+/// # Errors
+/// What made the future has panicked.
+pub fn guarded_from<F: Future + ?Sized>(
+    make: impl FnOnce() -> Pin<Box<F>>,
+) -> Result<Guarded<F>, String> {
+    // After a panic nothing of it is used.
+    let made = catch_unwind(AssertUnwindSafe(make));
+    made.map(Guarded)
+        .map_err(|payload| message(payload.as_ref()))
+}
+
+impl<F: Future + ?Sized> Future for Guarded<F> {
     type Output = Result<F::Output, String>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

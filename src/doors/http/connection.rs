@@ -7,9 +7,9 @@
 //! ```
 //! A dropped connection task drops the operation it runs: what that loses is the operation's to say.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,10 +21,11 @@ use super::respond::{self, Manner, Whole};
 use crate::api::{self, Answer, Call, Form, Found, Method, Row, Source};
 use crate::app::traffic::Visit;
 use crate::app::{App, Entry};
+use crate::config::Limits;
 use crate::error::{Error, Kind, Result};
 use crate::ring::Inflow;
-use crate::ring::clock::{Deadline, until, within};
-use crate::ring::guard::guarded;
+use crate::ring::clock::{self, Deadline, Moment, until, within};
+use crate::ring::guard::guarded_from;
 use crate::ring::socket::Socket;
 use crate::wire::http::head::{self, Head, Refusal, Step};
 use crate::wire::http::query::Query;
@@ -38,8 +39,11 @@ pub(super) async fn serve(socket: Socket, entry: &Entry) {
         unread: RefCell::new(Vec::new()),
         traffic: Rc::clone(&app.traffic),
     });
+    let since = Cell::new(clock::now());
+    let mut leave = pin!(leave(entry, &since));
     loop {
-        let parting = match next_head(&wire, app, entry).await {
+        since.set(clock::now());
+        let parting = match next_head(&wire, &app.config.limits, leave.as_mut()).await {
             Next::Head(head) => exchange(&wire, app, *head).await,
             Next::Closed => return,
             Next::Late => refuse(&wire, Some(respond::timed_out())).await,
@@ -104,33 +108,57 @@ async fn refuse(wire: &Wire, answer: Option<Whole>) -> Parting {
     Parting::after(wire.socket.send_all(&bytes, false).await, false)
 }
 
-/// Waits for the next head: without a buffer while idle, against a deadline once its first byte is there.
-async fn next_head(wire: &Wire, app: &App, entry: &Entry) -> Next {
-    let limits = &app.config.limits;
-    if wire.unread.borrow().is_empty() {
-        wire.unread.take();
-        let idle = async {
-            monoio::select! {
-                ready = wire.socket.readable() => ready.is_ok(),
-                () = entry.told_to_end() => false,
+/// Waits until the daemon drains, or nothing was asked for too long `since` then.
+///
+/// It is kept from one request to the next, and its alarm with it: that goes off too early, and is set again.
+async fn leave(entry: &Entry, since: &Cell<Moment>) {
+    let timeout = entry.app().config.limits.idle_timeout;
+    let idle = async {
+        loop {
+            let left = timeout.saturating_sub(clock::now().since(since.get()));
+            if left.is_zero() {
+                return;
             }
+            clock::sleep(left).await;
+        }
+    };
+    monoio::select! {
+        () = entry.told_to_end() => {}
+        () = idle => {}
+    }
+}
+
+/// Waits for the next head: without a buffer while idle, against a deadline once its first byte is there.
+async fn next_head(
+    wire: &Wire,
+    limits: &Limits,
+    leave: Pin<&mut impl Future<Output = ()>>,
+) -> Next {
+    if wire.unread.borrow().is_empty() {
+        let spent = wire.unread.take();
+        if spent.capacity() == HEAD_READ {
+            SPARE.set(spent);
+        }
+        let is_there = monoio::select! {
+            ready = wire.socket.readable() => ready.is_ok(),
+            () = leave => false,
         };
-        if within(limits.idle_timeout, idle).await != Some(true) {
+        if !is_there {
             return Next::Closed;
         }
     }
-    let deadline = Deadline::after(limits.head_timeout);
+    let mut deadline = None;
     let mut searched = 0;
     loop {
         let (length, parsed) = {
             let unread = wire.unread.borrow();
-            let ends = has_end(&unread, searched);
-            searched = unread.len().saturating_sub(3);
+            let length = unread.len();
             // A head is parsed when it is whole; before that only to refuse early, while that is cheap.
-            let worthwhile = ends || unread.len() <= EARLY || unread.len() > limits.head.bytes;
-            let worthwhile = worthwhile && !unread.is_empty();
+            let is_cheap = length <= EARLY || length > limits.head.bytes;
+            let worthwhile = length > 0 && (is_cheap || has_end(&unread, searched));
             let parsed = worthwhile.then(|| head::parse(&unread, &limits.head));
-            (unread.len(), parsed)
+            searched = length.saturating_sub(3);
+            (length, parsed)
         };
         match parsed {
             Some(Ok(Step::Done(head, used))) => {
@@ -141,8 +169,19 @@ async fn next_head(wire: &Wire, app: &App, entry: &Entry) -> Next {
             Some(Ok(Step::More)) | None => {}
         }
         let mut unread = wire.unread.take();
+        if length == 0 {
+            unread = SPARE.take();
+        }
         unread.reserve(HEAD_READ.max(length.min(limits.head.bytes)));
-        let received = until(deadline, wire.socket.recv(&mut unread)).await;
+        let received = match wire.socket.try_recv(&mut unread) {
+            Ok(Some(count)) => Some(Ok(count)),
+            Err(error) => Some(Err(error)),
+            Ok(None) => {
+                let timeout = || Deadline::after(limits.head_timeout);
+                let deadline = *deadline.get_or_insert_with(timeout);
+                until(deadline, wire.socket.recv(&mut unread)).await
+            }
+        };
         *wire.unread.borrow_mut() = unread;
         match received {
             None => return Next::Late,
@@ -289,7 +328,11 @@ async fn attend<T>(
 async fn perform(app: &Rc<App>, row: &'static Row, call: Call) -> Reaction {
     let app = Rc::clone(app);
     // The call itself is inside the guard: a row may do all its work before it answers with a future.
-    let error = match guarded(async move { (row.run)(app, call).await }).await {
+    let ended = match guarded_from(|| (row.run)(app, call)) {
+        Ok(run) => run.await,
+        Err(panic) => Err(panic),
+    };
+    let error = match ended {
         Ok(Ok(Answer::Done)) => return Reaction::Whole(Whole::empty(StatusCode::NO_CONTENT)),
         Ok(Ok(Answer::DoneWith(fields))) => {
             return Reaction::Whole(Whole::bare(StatusCode::NO_CONTENT, fields));
@@ -389,7 +432,10 @@ async fn stream(
         return wire.socket.send_all(&head, false).await;
     }
     let mut sender = Sender::new(wire, head, framing);
-    let produced = guarded(source.produce.produce(&mut sender)).await;
+    let produced = match guarded_from(|| source.produce.produce(&mut sender)) {
+        Ok(producing) => producing.await,
+        Err(panic) => Err(panic),
+    };
     let produced = produced.unwrap_or_else(|panic| {
         tracing::error!(panic, "a response panicked");
         Err(Kind::Internal.told("internal error"))
@@ -445,6 +491,11 @@ async fn linger(wire: &Wire) {
         }
     };
     within(LINGER, rest).await;
+}
+
+thread_local! {
+    /// The buffer of a connection that has gone idle, for the one that reads next.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A head shorter than this is parsed each time bytes arrive, so that garbage is refused at once.
