@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use serde::Serialize;
 
 /// One invocation.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Observation {
     /// The hook: `ready`, `validate`, `run`, `suspend`, `resume` or `terminate`.
     pub hook: &'static str,

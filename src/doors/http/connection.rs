@@ -210,7 +210,7 @@ async fn exchange(wire: &Rc<Wire>, app: &Rc<App>, head: Head) -> Parting {
     let mut manner = Manner {
         is_11: head.is_11,
         keep: head.keep_alive,
-        head_only: head.method() == "HEAD",
+        head_only: head.is_head(),
     };
     let body = Body::new(Rc::clone(wire), Rc::clone(&progress));
     let (row, outcome) = match judge(app, &head, found, limit) {
@@ -288,7 +288,7 @@ fn call(head: Head, id: String, body: Body) -> Call {
     Call {
         id,
         query: Query::parse(head.query()),
-        head_only: head.method() == "HEAD",
+        head_only: head.is_head(),
         fields: head.fields,
         body: Box::new(body),
     }

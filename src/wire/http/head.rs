@@ -70,6 +70,11 @@ impl Head {
         self.fields.text(self.method)
     }
 
+    /// True for HEAD.
+    pub fn is_head(&self) -> bool {
+        self.fields.slice(self.method) == b"HEAD"
+    }
+
     /// The path of the target, still escaped.
     pub fn path(&self) -> &str {
         match self.fields.text(self.path) {
@@ -290,13 +295,15 @@ fn says(value: &[u8], token: &str) -> bool {
 
 /// Path and query of a target in origin or absolute form (RFC 9112, section 3.2); an empty path is `/`.
 fn split(target: &str) -> (Option<&str>, Option<&str>) {
-    let local = match target.split_once("://") {
-        Some((scheme, rest)) if !target.starts_with('/') && !scheme.contains('?') => {
-            match rest.find(['/', '?']) {
-                Some(at) => &rest[at..],
-                None => return (None, None),
-            }
-        }
+    let absolute = match target.starts_with('/') {
+        true => None,
+        false => target.split_once("://"),
+    };
+    let local = match absolute {
+        Some((scheme, rest)) if !scheme.contains('?') => match rest.find(['/', '?']) {
+            Some(at) => &rest[at..],
+            None => return (None, None),
+        },
         _ => target,
     };
     match local.split_once('?') {
