@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use crate::carrier::{GUEST, HOST, Plan, private_file, url};
+use crate::carrier::{GUEST, HOST, Plan, finished, private_file, url};
 use crate::daemon::Daemon;
 use crate::driver::Driver;
 use crate::request::TOKEN;
@@ -17,13 +17,15 @@ both![
 ];
 
 fn ringd(words: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ringd"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringd"));
+    command
         .args(words)
         .env_clear()
         .envs(env.iter().copied())
         .stdin(Stdio::null())
-        .output()
-        .expect("it starts")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    finished(command.spawn().expect("it starts"))
 }
 
 /// Checks that a command line ends with 2 and a sentence that says this.

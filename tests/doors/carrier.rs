@@ -240,7 +240,7 @@ pub(crate) fn there_and_back(stream: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
 
 /// What a process has said by its end.
 #[track_caller]
-fn finished(child: Child) -> Output {
+pub(crate) fn finished(child: Child) -> Output {
     let pid = i32::try_from(child.id()).expect("pids are small");
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
