@@ -16,7 +16,7 @@ use crate::wire::base64;
 pub(super) fn run(arguments: &[String]) -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let made = match words[..] {
-        ["--public", path] => key::private(Path::new(path)),
+        ["--public", path] => there(Path::new(path)),
         [path] if !path.starts_with('-') => {
             make(Path::new(path)).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => {
@@ -32,15 +32,30 @@ pub(super) fn run(arguments: &[String]) -> ExitCode {
     };
     let public =
         made.and_then(|private| public_key(&private).map_err(|error| error.sentence().to_owned()));
-    match public {
-        Ok(public) => {
-            println!("{}", text(&public));
-            ExitCode::SUCCESS
-        }
+    let printed = public.and_then(|public| {
+        writeln!(io::stdout(), "{}", text(&public)).map_err(|error| match words[..] {
+            [path] => format!(
+                "{path} is made, but the public half cannot be printed ({error}); \
+                 `ringd keygen --public {path}` prints it"
+            ),
+            _ => format!("the public half cannot be printed: {error}"),
+        })
+    });
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("ringd: {why}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Reads the private key of a file that is there.
+fn there(path: &Path) -> Result<Zeroizing<[u8; 32]>, String> {
+    // Of others the permissions say nothing, and to open a FIFO would wait for a writer.
+    match std::fs::metadata(path) {
+        Ok(about) if !about.is_file() => Err(format!("{} is no regular file", path.display())),
+        _ => key::private(path),
     }
 }
 

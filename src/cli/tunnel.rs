@@ -11,6 +11,8 @@ mod upgrade;
 mod url;
 
 use std::cell::Cell;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -33,6 +35,18 @@ use crate::ring::{self, pool, process, spawn};
 /// Carries connections until it is told to stop. Exit status: 0 in order, 1 when a tunnel or listener cannot be had,
 /// 2 for bad usage.
 pub(super) fn run(arguments: &[String]) -> ExitCode {
+    if arguments
+        .iter()
+        .any(|word| word == "--help" || word == "-h")
+    {
+        return match say(options::help().trim_end()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                failed(&why);
+                ExitCode::FAILURE
+            }
+        };
+    }
     let options = match Options::read(arguments, |name| std::env::var(name).ok()) {
         Ok(options) => options,
         Err(why) => {
@@ -83,12 +97,22 @@ async fn obey(signals: Signals, stopped: Rc<Event>) {
 
 /// One tunnel for standard input and output.
 async fn standard(options: &Options, stopped: &Event) -> i32 {
-    let (near, written) = match stdio::joined() {
+    let unreadable = |error| format!("standard input cannot be read: {error}");
+    let (near, failure, written) = match stdio::joined() {
         Ok(joined) => joined,
-        Err(error) => return failed(&format!("standard input cannot be read: {error}")),
+        Err(error) => return failed(&unreadable(error)),
     };
-    let Err(why) = tunnel(near, options, stopped).await else {
-        return match written.await {
+    // Dropped half-way, a tunnel ends without a farewell: nobody takes what was sent for the whole.
+    let ended = monoio::select! {
+        ended = tunnel(near, options, stopped) => ended,
+        error = failure => Err(unreadable(error)),
+    };
+    let Err(why) = ended else {
+        let has_written = monoio::select! {
+            has_written = written => has_written,
+            () = stopped.after(0) => return failed(STOPPED),
+        };
+        return match has_written {
             true => 0,
             false => failed("standard output does not take what came"),
         };
@@ -104,7 +128,9 @@ async fn listen(address: &Address, options: Rc<Options>, stopped: &Rc<Event>) ->
         Ok(listener) => listener,
         Err(error) => return failed(&format!("cannot listen on {address}: {error}")),
     };
-    println!("listening {}", listener.name());
+    if let Err(why) = say(format_args!("listening {}", listener.name())) {
+        return failed(&why);
+    }
     let running = Rc::new(Running::default());
     loop {
         let accepted = monoio::select! {
@@ -199,6 +225,15 @@ impl Drop for Entry {
         self.0.count.set(self.0.count.get() - 1);
         self.0.ended.happen();
     }
+}
+
+/// Says a line on standard output.
+///
+/// # Errors
+/// A sentence for the user: it does not take it.
+fn say(line: impl Display) -> Result<(), String> {
+    writeln!(io::stdout(), "{line}")
+        .map_err(|error| format!("standard output does not take a line: {error}"))
 }
 
 fn failed(why: &str) -> i32 {

@@ -29,6 +29,7 @@ both![
     a_stop_ends_everything,
     a_failed_tunnel_of_standard_input_ends_with_1,
     a_closed_standard_output_ends_the_tunnel,
+    a_standard_input_that_fails_ends_with_1,
 ];
 
 /// Connects, and checks that the connection is reset without a byte.
@@ -246,6 +247,17 @@ fn a_closed_standard_output_ends_the_tunnel(driver: Driver) {
     // A full device takes nothing.
     let output = plan.run_between("/dev/null".as_ref(), "/dev/full".as_ref());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+fn a_standard_input_that_fails_ends_with_1(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let service = Service::answer_at_the_end();
+    let plan = Plan::to(&daemon, driver, service.port()).option("--local", "-");
+    // A directory can be opened, but not read.
+    let output = plan.run_between("/".as_ref(), "/dev/null".as_ref());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("standard input cannot be read"), "{told}");
 }
 
 /// A port on which nobody listens.

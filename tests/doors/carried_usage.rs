@@ -1,5 +1,6 @@
 //! The command lines of `ringd tunnel` and `ringd keygen`: what is refused, and how it is told.
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
@@ -183,6 +184,32 @@ fn keys_are_made_once_and_shown() {
     let other = scratch.path().join("other.key");
     let other = ringd(&["keygen", &other.display().to_string()], &[]);
     assert_ne!(String::from_utf8_lossy(&other.stdout), public);
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_told() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("host.key");
+    let shown = path.display().to_string();
+    let listening = "tunnel --url http://h:1 --port 1 --token t --local 127.0.0.1:0";
+    let listening: Vec<&str> = listening.split(' ').collect();
+    let again = format!("`ringd keygen --public {shown}` prints it");
+    for (words, why) in [
+        (&["keygen", &shown][..], again.as_str()),
+        (&listening, "standard output does not take"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringd"));
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(File::create("/dev/full").expect("every Linux has it"))
+            .stderr(Stdio::piped());
+        let output = finished(command.spawn().expect("it starts"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
+        assert!(told.contains(why), "{words:?}: {told}");
+    }
+    assert!(path.exists(), "the key is kept");
 }
 
 #[test]

@@ -94,6 +94,20 @@ pub(in crate::cli) const OPTIONS: &[(&str, &str, &str)] = &[
     ("driver", "auto|uring|epoll", "as for serve (default auto)"),
 ];
 
+/// The help of `ringd tunnel`.
+pub(super) fn help() -> String {
+    let mut text = String::from(
+        "ringd tunnel: carries connections of this machine to a port inside a guest.\n\n\
+         usage: ringd tunnel OPTIONS\n\n\
+         options:\n",
+    );
+    for (name, takes, about) in OPTIONS {
+        text.push_str(format!("  --{name} {takes}").trim_end());
+        text.push_str(&format!("\n      {about}\n"));
+    }
+    text
+}
+
 impl Options {
     /// Reads the command line; `variable` looks up the environment.
     ///

@@ -6,6 +6,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, sockopt};
@@ -14,7 +15,7 @@ use super::ending::{BROKEN, Ending, LEAVING, NORMAL, closed};
 use super::frames::{Masks, Outgoing, close_frame, frame, sealed_frame};
 use super::incoming::{Event, Fault, Incoming, append};
 use crate::error::Result;
-use crate::ring::clock::within;
+use crate::ring::clock::{sleep, within};
 use crate::ring::notify;
 use crate::ring::socket::Socket;
 use crate::tunnel::secure::Session;
@@ -92,10 +93,12 @@ impl Relay {
     async fn inward(&self) {
         loop {
             let seen = self.owes.count();
-            self.pay().await;
+            if self.pay().await.is_err() {
+                return;
+            }
             let readable = async {
                 match self.has_ended.get() {
-                    true => std::future::pending().await,
+                    true => self.lost().await,
                     false => self.local.readable().await.is_ok(),
                 }
             };
@@ -107,6 +110,21 @@ impl Relay {
                 return;
             }
         }
+    }
+
+    /// Waits until the local side, which has ended its stream, is gone altogether: then answers false.
+    async fn lost(&self) -> bool {
+        loop {
+            sleep(ROUND).await;
+            if self.is_gone() {
+                return false;
+            }
+        }
+    }
+
+    /// True when the local side is gone. Once both streams have ended a live one looks the same.
+    fn is_gone(&self) -> bool {
+        !self.guest_has_ended.get() && self.local.check().is_err()
     }
 
     /// Sends all that the local side has to say now.
@@ -128,8 +146,8 @@ impl Relay {
                     Some(session) => outgoing.sealed(&mut session.borrow_mut(), masks)?,
                 }
             };
-            self.send(frames).await;
-            self.pay().await;
+            self.send(frames).await?;
+            self.pay().await?;
         }
     }
 
@@ -146,7 +164,7 @@ impl Relay {
             let masks = &mut self.masks.borrow_mut();
             sealed_frame(&mut session.borrow_mut(), b"", masks)?
         };
-        self.send(&end).await;
+        self.send(&end).await?;
         if self.guest_has_ended.get() {
             self.owed.borrow_mut().close = true;
         }
@@ -154,29 +172,61 @@ impl Relay {
     }
 
     /// Sends what is owed.
-    async fn pay(&self) {
+    ///
+    /// # Errors
+    /// As [`Relay::send`].
+    async fn pay(&self) -> Result<()> {
         let owed = std::mem::take(&mut *self.owed.borrow_mut());
         if self.has_closed.get() {
-            return;
+            return Ok(());
         }
         if let Some(payload) = owed.pong {
             let pong = frame(Opcode::Pong, &payload, &mut self.masks.borrow_mut());
-            self.send(&pong).await;
+            self.send(&pong).await?;
         }
         if owed.close {
             let close = close_frame(NORMAL, &mut self.masks.borrow_mut());
             self.has_closed.set(true);
-            self.send(&close).await;
+            self.send(&close).await?;
         }
+        Ok(())
     }
 
     /// Sends whole frames. When the daemon takes them no more it waits for ever: the other direction learns why.
-    async fn send(&self, frames: &[u8]) {
+    ///
+    /// # Errors
+    /// The local side has gone meanwhile.
+    async fn send(&self, frames: &[u8]) -> Result<()> {
         self.is_sending.set(true);
-        match self.remote.send_all(frames, false).await {
-            Ok(()) => self.is_sending.set(false),
-            Err(_) => std::future::pending().await,
+        let mut rest = frames;
+        while !rest.is_empty() {
+            match self.remote.try_send(&[IoSlice::new(rest)]) {
+                Ok(0) => self.room().await?,
+                Ok(sent) => {
+                    rest = &rest[sent..];
+                    self.remote.spend(sent as u64).await;
+                }
+                Err(_) => std::future::pending().await,
+            }
         }
+        self.is_sending.set(false);
+        Ok(())
+    }
+
+    /// Waits until the daemon has room.
+    ///
+    /// # Errors
+    /// The local side has gone meanwhile.
+    async fn room(&self) -> Result<()> {
+        // Who closes a Unix socket may have left words in it, which are still to be carried.
+        let is_unix = sockopt::socket_domain(&self.local) == Ok(AddressFamily::UNIX);
+        // What is wrong with the daemon shows when something is sent.
+        while within(ROUND, self.remote.room()).await.is_none() {
+            if !is_unix && !self.guest_has_ended.get() {
+                self.local.check()?;
+            }
+        }
+        Ok(())
     }
 
     /// Hands over what the guest says; answers how the tunnel ends, and the code that the daemon is told if any.
@@ -312,5 +362,7 @@ const FORGED: &str = "a message does not authenticate";
 const GONE: &str = "the connection to the daemon ended before the tunnel did";
 const CUT: &str =
     "the tunnel was closed before the guest's stream had ended: what came is not the whole";
+/// How often somebody looks whether the local side is still there while nothing is heard of it.
+const ROUND: Duration = Duration::from_secs(1);
 /// How long a side that is let go may take for its last words.
 const PATIENCE: Duration = Duration::from_secs(1);
