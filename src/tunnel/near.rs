@@ -24,6 +24,8 @@ pub(super) struct Inbox<'a> {
     at: usize,
     /// True when the last receive has left nothing.
     is_drained: bool,
+    /// Pieces looked for since the other tasks last had their turn.
+    pieces: usize,
 }
 
 impl<'a> Inbox<'a> {
@@ -31,16 +33,30 @@ impl<'a> Inbox<'a> {
         Self {
             socket,
             decoder: Decoder::new(grain),
-            ahead,
+            // The room of the head that it stood behind is not kept.
+            ahead: ahead.into_boxed_slice().into_vec(),
             bytes: Lease::none(),
             at: 0,
             is_drained: true,
+            pieces: 0,
         }
     }
 
     /// The next piece of what is here.
     pub(super) fn next(&mut self) -> std::result::Result<Option<Piece>, Violation> {
+        self.pieces += 1;
         self.decoder.next(&mut self.bytes, &mut self.at)
+    }
+
+    /// True when so many pieces were looked for that the others should have a turn.
+    pub(super) fn has_enough(&self) -> bool {
+        self.pieces >= PIECES
+    }
+
+    /// Counts the pieces against this connection's share: small ones cost much more than their bytes.
+    pub(super) async fn give_way(&mut self) {
+        let pieces = std::mem::take(&mut self.pieces);
+        self.socket.spend(pieces as u64 * PIECE).await;
     }
 
     /// Receives more, once all that is here is understood as far as it goes; 0 at the end of the stream.
@@ -57,6 +73,9 @@ impl<'a> Inbox<'a> {
             self.lend();
             let count = self.ahead.len().min(RECEIVE);
             self.bytes.extend(self.ahead.drain(..count));
+            if self.ahead.is_empty() {
+                self.ahead = Vec::new();
+            }
             return Ok(count);
         }
         loop {
@@ -82,6 +101,9 @@ impl<'a> Inbox<'a> {
     pub(super) async fn whole(&mut self, into: &mut Vec<u8>) -> std::result::Result<(), Stop> {
         into.clear();
         loop {
+            if self.has_enough() {
+                self.give_way().await;
+            }
             let piece = self
                 .next()
                 .map_err(|violation| Stop::Because(violation.into()))?;
@@ -113,6 +135,9 @@ impl<'a> Inbox<'a> {
     /// Reads away what still comes before the client's close frame, or the end.
     async fn closes(&mut self) {
         loop {
+            if self.has_enough() {
+                self.give_way().await;
+            }
             match self.next() {
                 Ok(Some(Piece::Close(_))) | Err(_) => return,
                 Ok(Some(_)) => {}
@@ -147,6 +172,10 @@ pub(super) async fn part(socket: &Socket, inbox: &mut Inbox<'_>, ending: &Ending
 
 /// How long a client may take to answer a close frame.
 pub(super) const PARTING: Duration = Duration::from_secs(5);
+/// Pieces after which somebody asks whose turn it is.
+pub(super) const PIECES: usize = 64;
+/// What a piece counts, in bytes.
+const PIECE: u64 = 2048;
 /// Bytes of one receive, on either side: more of them leave the processor's cache before they are sent.
 pub(super) const RECEIVE: usize = 256 * 1024;
 

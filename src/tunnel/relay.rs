@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use super::Limits;
 use super::ending::Ending;
-use super::near::{Inbox, PARTING, RECEIVE};
+use super::near::{Inbox, PARTING, PIECES, RECEIVE};
 use super::plain::Spout;
 use super::sealed::Sealer;
 use super::secure::Session;
 use super::watch::watch;
 use crate::error::{Kind, Result};
+use crate::ring::buffers;
 use crate::ring::clock::{Deadline, within};
 use crate::ring::notify::Event;
 use crate::ring::socket::{Socket, Tally};
@@ -58,6 +59,8 @@ pub(super) enum Inward {
     Done,
     /// The tunnel ends, and says this.
     Ends(Ending),
+    /// It has stopped sending, without a word.
+    Left,
     /// It is gone without a word.
     Gone,
 }
@@ -108,6 +111,7 @@ pub(super) async fn run(line: &Line<'_>, inbox: Inbox<'_>, limits: Limits, drain
     let mut outward = pin!(line.outward());
     let mut is_away = false;
     let mut heard = None;
+    let mut has_left = false;
     let has_parted = poll_fn(|context| {
         if !is_away && watch.as_mut().poll(context).is_ready() {
             is_away = true;
@@ -119,15 +123,24 @@ pub(super) async fn run(line: &Line<'_>, inbox: Inbox<'_>, limits: Limits, drain
             match &end {
                 Inward::Done => {}
                 Inward::Ends(ending) => line.owed.ends(ending.clone()),
-                Inward::Gone => return Poll::Ready(false),
+                Inward::Left | Inward::Gone => {
+                    has_left = matches!(end, Inward::Left);
+                    return Poll::Ready(false);
+                }
             }
             heard = Some(end);
         }
         outward.as_mut().poll(context).map(|said| said.is_ok())
     });
-    if has_parted.await && heard.is_none() {
-        // What the client has sent before it hears of the end is still for the guest.
-        within(PARTING, inward).await;
+    if has_parted.await {
+        if heard.is_none() {
+            // What the client has sent before it hears of the end is still for the guest.
+            within(PARTING, inward).await;
+        }
+    } else if has_left && !line.is_cut.get() {
+        line.guest.finish_sending();
+        // Closed while it holds unread bytes, the connection would lose what is on its way to the guest.
+        within(PARTING, line.hear_out()).await;
     }
     if line.is_cut.get() {
         line.guest.reset_on_close();
@@ -189,10 +202,11 @@ impl<'a> Line<'a> {
                     return Inward::Done;
                 }
                 Some(end) => return end,
-                None if parts.len() == PARTS => {}
+                None if inbox.has_enough() => inbox.give_way().await,
                 None => match inbox.fill().await {
                     Ok(1..) => {}
-                    Ok(0) | Err(_) => return Inward::Gone,
+                    Ok(0) => return Inward::Left,
+                    Err(_) => return Inward::Gone,
                 },
             }
         }
@@ -200,7 +214,7 @@ impl<'a> Line<'a> {
 
     /// Collects the payload that is here, up to so many parts, an end, or the last byte.
     fn gather(&self, inbox: &mut Inbox<'_>, parts: &mut Vec<Range<usize>>) -> Option<Inward> {
-        while parts.len() < PARTS {
+        while !inbox.has_enough() {
             match inbox.next() {
                 Ok(Some(Piece::Data(data))) => {
                     if !data.at.is_empty() {
@@ -250,6 +264,18 @@ impl<'a> Line<'a> {
                 None if self.near.check().is_err() => return Passed::Gone,
                 None if deadline.has_passed() => return Passed::Stalled,
                 None => {}
+            }
+        }
+    }
+
+    /// Reads away what the guest says, to its end.
+    async fn hear_out(&self) {
+        while self.guest.readable().await.is_ok() {
+            let mut bytes = buffers::lease();
+            match self.guest.try_recv_at_most(&mut bytes, RECEIVE) {
+                Ok(Some(count @ 1..)) => self.guest.spend(count as u64).await,
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => return,
             }
         }
     }
@@ -362,7 +388,7 @@ impl Owed {
 }
 
 /// Parts of messages that go to the guest in one call.
-const PARTS: usize = 64;
+const PARTS: usize = PIECES;
 /// How long the guest may be silent once it has all; then what it could still say is not waited for.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How often somebody looks whether the client is still there while the guest takes nothing.

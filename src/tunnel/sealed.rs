@@ -30,7 +30,7 @@ impl Line<'_> {
         loop {
             opener.filled = 0;
             let end = self.open(inbox, &mut opener);
-            let is_more = opener.is_ended || opener.is_full();
+            let is_more = opener.is_ended || opener.is_full() || inbox.has_enough();
             if !is_refused && opener.filled > 0 {
                 let mut slices = [IoSlice::new(&opener.plain[..opener.filled])];
                 match self.pass(&mut slices).await {
@@ -52,12 +52,17 @@ impl Line<'_> {
                     return Inward::Done;
                 }
                 Some(end) => return end,
-                None if is_more => {}
+                None if is_more => {
+                    if inbox.has_enough() {
+                        inbox.give_way().await;
+                    }
+                }
                 None => {
                     opener.plain = Lease::none();
                     match inbox.fill().await {
                         Ok(1..) => {}
-                        Ok(0) | Err(_) => return Inward::Gone,
+                        Ok(0) => return Inward::Left,
+                        Err(_) => return Inward::Gone,
                     }
                 }
             }
@@ -66,7 +71,7 @@ impl Line<'_> {
 
     /// Opens the messages that are here, as many as there is room for, up to the end of the stream.
     fn open(&self, inbox: &mut Inbox<'_>, opener: &mut Opener<'_>) -> Option<Inward> {
-        while !opener.is_ended && !opener.is_full() {
+        while !opener.is_ended && !opener.is_full() && !inbox.has_enough() {
             match inbox.next() {
                 Ok(Some(Piece::Data(data))) => {
                     if let Err(ending) = opener.take(&data, &inbox.bytes) {
@@ -78,7 +83,10 @@ impl Line<'_> {
                 Ok(Some(Piece::Ping(at))) => self.owed.pong(&inbox.bytes[at]),
                 Ok(Some(Piece::Close(_))) => return Some(Inward::Done),
                 Ok(None) => return None,
-                Err(violation) => return Some(Inward::Ends(violation.into())),
+                Err(violation) => {
+                    self.is_cut.set(true);
+                    return Some(Inward::Ends(violation.into()));
+                }
             }
         }
         None

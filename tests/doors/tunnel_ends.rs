@@ -32,6 +32,7 @@ both![
     what_came_before_a_violation_is_relayed,
     a_client_that_vanishes_ends_the_guests_connection,
     a_client_that_only_stops_sending_has_vanished,
+    what_a_client_sent_before_it_vanished_arrives_at_a_guest_that_talks_on,
     a_guest_that_takes_nothing_for_too_long_is_4500,
     a_client_that_takes_nothing_for_too_long_is_let_go,
     a_drain_ends_an_idle_tunnel_with_1001,
@@ -285,6 +286,24 @@ fn a_client_that_only_stops_sending_has_vanished(driver: Driver) {
     socket.connection.finish();
     assert_eq!(read_to_end(&mut service), Ok(b"no close frame".to_vec()));
     socket.connection.is_closed();
+}
+
+fn what_a_client_sent_before_it_vanished_arrives_at_a_guest_that_talks_on(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let guest = Guest::new();
+    let mut socket = WebSocket::to(&daemon, guest.port());
+    let mut service = guest.accept();
+    let mut talker = service.try_clone().expect("a descriptor");
+    let talking = std::thread::spawn(move || while talker.write_all(&[0; 65536]).is_ok() {});
+    let sent = noise(3_000_000);
+    let sending = socket.connection.send_aside(frame(FINAL | BINARY, &sent));
+    let mut received = read(&mut service, sent.len() / 2);
+    sending.join().expect("it ends").expect("the daemon reads");
+    socket.connection.finish();
+    received.extend(read_to_end(&mut service).expect("an end, not a reset"));
+    assert!(received == sent, "{} bytes have come", received.len());
+    service.shutdown(Shutdown::Both).expect("it is open");
+    talking.join().expect("it ends");
 }
 
 fn a_guest_that_takes_nothing_for_too_long_is_4500(driver: Driver) {
