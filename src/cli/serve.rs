@@ -1,6 +1,6 @@
 //! `ringd serve`: reads the configuration, opens the doors, and leaves in order.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ async fn serve(config: Config) -> i32 {
     let app = Rc::new(App::new(config, subtree));
     let mut listeners = Vec::new();
     for address in &app.config.listen {
-        match open(address, app.config.unix_mode) {
+        match open_in_time(address, app.config.unix_mode).await {
             Ok(listener) => listeners.push(listener),
             Err(error) => {
                 app.execs.close();
@@ -143,6 +143,25 @@ async fn serve(config: Config) -> i32 {
     app.execs.close();
     0
 }
+
+/// Opens an address; one that is taken is tried again for a while, since the kernel lets go of the listener of a daemon
+/// that was on io_uring a moment after its process has ended.
+async fn open_in_time(address: &Address, unix_mode: u32) -> std::io::Result<Listener> {
+    let deadline = Deadline::after(LETTING_GO);
+    loop {
+        match open(address, unix_mode) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && !deadline.has_passed() => {
+                sleep(AGAIN).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// How long an address may be taken.
+const LETTING_GO: Duration = Duration::from_millis(500);
+/// How often it is tried meanwhile.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Listens on one address; `unix_mode` is for the file of a Unix socket.
 ///

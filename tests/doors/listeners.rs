@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 
+use rustix::process::Signal;
+
 use crate::client::{Broken, Connection};
 use crate::daemon::{Address, Daemon, Setup};
 use crate::driver::Driver;
@@ -21,6 +23,7 @@ both![
     a_socket_that_another_daemon_answers_is_left_alone,
     a_file_that_is_no_socket_is_left_alone,
     a_port_that_is_taken_is_refused,
+    a_daemon_that_follows_another_at_once_has_its_addresses,
     an_address_that_is_none_is_refused,
     a_listening_descriptor_may_be_inherited,
     a_descriptor_that_does_not_listen_is_refused,
@@ -162,6 +165,23 @@ fn a_port_that_is_taken_is_refused(driver: Driver) {
     assert!(refusal.code.is_some(), "{refusal:?}");
     assert!(refusal.stderr.contains(&taken), "{refusal:?}");
     first.health();
+}
+
+fn a_daemon_that_follows_another_at_once_has_its_addresses(driver: Driver) {
+    let home = Setup::new(driver);
+    let socket = format!("unix://{}", home.path("s").display());
+    let mut daemon = home.listen("127.0.0.1:0").listen(socket.clone()).start();
+    let port = format!("127.0.0.1:{}", daemon.addresses()[0].port());
+    let mut before = Vec::new();
+    for _ in 0..10 {
+        daemon.signal(Signal::KILL);
+        daemon.wait();
+        // The directory of the first is kept: the socket is in it.
+        before.push(daemon);
+        let next = Setup::new(driver);
+        daemon = next.listen(port.clone()).listen(socket.clone()).start();
+        daemon.health();
+    }
 }
 
 fn an_address_that_is_none_is_refused(driver: Driver) {
