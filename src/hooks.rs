@@ -68,7 +68,7 @@ impl Hooks {
     /// Runs the handler of the hook, if the image has one, to its end or until the budget is gone.
     ///
     /// To be run to its end: whoever drops it leaves a process without a bound.
-    pub async fn handle(&self, invocation: Invocation, environment: Environment) {
+    pub async fn handle(&self, invocation: Invocation, environment: impl FnOnce() -> Environment) {
         let hook = invocation.hook;
         let Some(outcome) = self.handlers.run(hook, environment).await else {
             return;

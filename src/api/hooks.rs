@@ -144,16 +144,20 @@ fn observe(app: &App, hook: &'static str) -> Invocation {
 
 /// Runs the handler of a hook, with the image's environment below the launch environment, as every exec may have it.
 async fn handle(app: &App, invocation: Invocation) {
-    let image = app.image_environment.iter();
-    let image = image.map(|(key, value)| (key.as_bytes(), value.as_bytes()));
-    let launch = app.boot.environment();
-    let launch = launch
-        .iter()
-        .map(|(key, value)| (key.as_bytes(), value.as_bytes()));
-    let own = [(&b"AGENTD_HOOK"[..], invocation.hook.as_bytes())];
-    let layers = image.chain(launch).chain(own);
-    let environment = layers.map(|(key, value)| (key.to_vec(), value.to_vec()));
-    app.hooks.handle(invocation, environment.collect()).await;
+    // Made for a handler that is about to run: hooks take no token, and thousands may wait.
+    let environment = || {
+        let image = app.image_environment.iter();
+        let image = image.map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+        let launch = app.boot.environment();
+        let launch = launch
+            .iter()
+            .map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+        let own = [(&b"AGENTD_HOOK"[..], invocation.hook.as_bytes())];
+        let layers = image.chain(launch).chain(own);
+        let copied = layers.map(|(key, value)| (key.to_vec(), value.to_vec()));
+        copied.collect()
+    };
+    app.hooks.handle(invocation, environment).await;
 }
 
 /// What the platform wraps the launch payload in.

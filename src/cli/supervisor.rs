@@ -46,10 +46,13 @@ impl Reports {
     pub(super) async fn live(&self, span: Duration) {
         loop {
             self.send("WATCHDOG=1").await;
-            sleep(span / 2).await;
+            sleep((span / 2).max(SHORTEST)).await;
         }
     }
 }
+
+/// The shortest time between two signs of life.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 fn open(socket: &Socket) -> io::Result<(UnixDatagram, SocketAddr)> {
     let address = match socket {

@@ -79,7 +79,7 @@ impl Handlers {
     pub(super) async fn run(
         &self,
         hook: &'static str,
-        environment: Environment,
+        environment: impl FnOnce() -> Environment,
     ) -> Option<Outcome> {
         let came = clock::now();
         let deadline = Deadline::after(self.settings.budget);
@@ -100,7 +100,7 @@ impl Handlers {
             return not_run("others took the whole time".into());
         }
         let began = clock::now();
-        match self.start(path, environment, deadline).await {
+        match self.start(path, environment(), deadline).await {
             Ok((child, pipes)) => Some(self.attend(hook, &child, pipes, began, deadline).await),
             Err(error) => not_run(error),
         }

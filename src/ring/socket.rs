@@ -127,6 +127,9 @@ impl Socket {
         };
         // SAFETY: the kernel has written `count` bytes behind the length, within the capacity.
         unsafe { into.set_len(before + count) };
+        if let Some(tally) = &self.tally {
+            tally.receive(count as u64);
+        }
         Ok(Some(count))
     }
 
