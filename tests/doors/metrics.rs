@@ -13,6 +13,7 @@ use crate::resumable;
 use crate::scrape::Scrape;
 use crate::scratch::noise;
 use crate::watcher::Watcher;
+use crate::websocket::{Guest, WebSocket, echo};
 
 both![
     requests_are_counted_by_route_and_status,
@@ -22,6 +23,7 @@ both![
     a_scrape_counts_itself_when_it_is_over,
     times_are_sorted_into_buckets,
     bodies_are_counted_to_the_byte,
+    bytes_of_a_tunnel_are_counted_as_its_own_and_as_the_networks,
     execs_are_counted_by_phase,
     what_becomes_of_starts_is_counted,
     hundreds_of_followers_are_counted_while_they_follow,
@@ -221,6 +223,29 @@ fn bodies_are_counted_to_the_byte(driver: Driver) {
         "{all_in} {all_out}"
     );
     assert_eq!(moved(&second, "ringd_tunnel_bytes_total"), [0.0, 0.0]);
+}
+
+fn bytes_of_a_tunnel_are_counted_as_its_own_and_as_the_networks(driver: Driver) {
+    let daemon = Daemon::ready(driver);
+    let guest = Guest::new();
+    let mut socket = WebSocket::to(&daemon, guest.port());
+    echo(guest.accept());
+    let bytes = noise(300_000);
+    socket.send(&bytes);
+    assert!(socket.take(bytes.len()) == bytes);
+    let scrape = Scrape::of(&daemon);
+    for direction in ["received", "sent"] {
+        let moved = |family| scrape.value(family, &[("direction", direction)]);
+        assert_eq!(
+            moved("ringd_tunnel_bytes_total"),
+            bytes.len() as f64,
+            "{direction}"
+        );
+        assert!(
+            moved("ringd_network_bytes_total") > bytes.len() as f64,
+            "{direction}"
+        );
+    }
 }
 
 #[track_caller]
